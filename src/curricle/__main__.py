@@ -1,0 +1,5 @@
+"""`python -m curricle` is the command line."""
+
+from curricle.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Agents: implementations of `curricle.agent`, one file each."""

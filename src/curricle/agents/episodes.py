@@ -1,0 +1,84 @@
+"""Episodes: what every RL agent does around its own learning - share out designs, keep book, test.
+
+In: designs and the steps of a `WorldVector`. Out: one `Outcome` a design, counted from the episodes that were played.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from curricle.errors import AgentError
+from curricle.records import Design, Frozen, Outcome
+from curricle.world import VectorWorld, World
+
+Act = Callable[[Any], NDArray[Any]]
+"""From a batch of observations to a batch of actions."""
+
+
+class Tally:
+    """Counts, for every design, the episodes that ended in the sub-environments that belong to it."""
+
+    def __init__(self, world: VectorWorld, designs: Sequence[Design], owners: Sequence[int]) -> None:
+        self.world, self.designs, self.owners = world, designs, np.asarray(owners)
+        self.attempts = np.zeros(len(designs), np.int64)
+        self.successes = np.zeros(len(designs), np.int64)
+        self.skills = np.zeros((len(designs), len(world.skills)), np.int64)
+        self.reward = np.zeros(len(designs))
+        self.spent = np.zeros(len(designs), np.int64)
+        self.running = np.zeros(len(owners))  # return of each unfinished episode
+
+    def add(self, rewards: NDArray[Any], ended: NDArray[np.bool_], skills: NDArray[np.bool_]) -> None:
+        """Count one step of all sub-environments."""
+        self.running += rewards
+        np.add.at(self.spent, self.owners, 1)
+        for index in np.flatnonzero(ended):
+            owner = int(self.owners[index])
+            self.attempts[owner] += 1
+            self.successes[owner] += self.world.succeeded(self.designs[owner].aim, self.world.names(skills[index]))
+            self.skills[owner] += skills[index]
+            self.reward[owner] += self.running[index]
+            self.running[index] = 0.0
+
+    def outcomes(self) -> list[Outcome]:
+        """One outcome a design."""
+        names = [skill.name for skill in self.world.skills]
+        return [
+            Outcome(
+                design=design,
+                attempts=int(self.attempts[i]),
+                successes=int(self.successes[i]),
+                skills=Frozen({name: int(n) for name, n in zip(names, self.skills[i], strict=True)}),
+                reward=float(self.reward[i]),
+                spent=int(self.spent[i]),
+            )
+            for i, design in enumerate(self.designs)
+        ]
+
+
+def vector_world(world: World, agent: str) -> VectorWorld:
+    """Refuse a world that gives no simulators."""
+    if not isinstance(world, VectorWorld):
+        raise AgentError(f"{agent} acts step by step, but {world.id} is a world of text tasks; choose another agent")
+    return world
+
+
+def share_out(designs: int, environments: int) -> list[int]:
+    """Say which design each sub-environment belongs to: as evenly as can be, at least one each."""
+    return [i % designs for i in range(max(designs, environments))]
+
+
+def play(world: VectorWorld, designs: Sequence[Design], seeds: Sequence[int], episodes: int, act: Act) -> list[Outcome]:
+    """Play `episodes` episodes in each design from the seed beside it; what is played on beyond them does not count."""
+    vector = world.vector([world.setting(design.setting) for design in designs])
+    try:
+        tally = Tally(world, designs, range(len(designs)))
+        observations, _ = vector.reset(seed=[seed % 2**31 for seed in seeds])
+        while (tally.attempts < episodes).any():
+            open_ = tally.attempts < episodes
+            observations, rewards, terminated, truncated, info = vector.step(act(observations))
+            tally.add(rewards * open_, (terminated | truncated) & open_, info["skills"])
+        return tally.outcomes()
+    finally:
+        vector.close()

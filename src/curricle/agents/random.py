@@ -1,0 +1,62 @@
+"""The random agent: acts at random and learns nothing. The floor that every table needs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from curricle.agent import Agent, Report
+from curricle.agents.episodes import Tally, play, share_out, vector_world
+from curricle.records import Design, Options, Outcome
+from curricle.seeds import derive
+
+
+class RandomOptions(Options):
+    """Options of the random agent."""
+
+    environments: int = Field(8, ge=1, description="Sub-environments it acts in at a time.")
+
+
+class RandomAgent(Agent):
+    """Draws every action from the action space."""
+
+    id = "random-v1"
+    Options = RandomOptions
+    options: RandomOptions
+
+    def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
+        """Act for the whole budget; the outcomes are those of chance."""
+        world = vector_world(self.world, self.id)
+        owners = share_out(len(designs), self.options.environments)
+        vector = world.vector([world.setting(designs[owner].setting) for owner in owners])
+        tally = Tally(world, designs, owners)
+        vector.action_space.seed(derive(seed, "act") % 2**31)
+        vector.reset(seed=[derive(seed, "world", i) % 2**31 for i in range(len(owners))])
+        for _ in range(-(-budget // len(owners))):
+            _, rewards, terminated, truncated, info = vector.step(vector.action_space.sample())
+            tally.add(rewards, terminated | truncated, info["skills"])
+        vector.close()
+        report(budget, {"practice/episodes": float(tally.attempts.sum())})
+        return tally.outcomes()
+
+    def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
+        """Play at random from the given seeds."""
+        world = vector_world(self.world, self.id)
+        probe = world.vector([world.original] * len(designs))
+        space = probe.action_space
+        probe.close()
+        space.seed(derive(seeds[0], "act") % 2**31)
+
+        def act(observations: Any) -> NDArray[Any]:
+            return np.asarray(space.sample())
+
+        return play(world, designs, seeds, episodes, act)
+
+    def save(self, folder: Path) -> None:
+        """Nothing is learnt."""
+
+    def load(self, folder: Path) -> None:
+        """Nothing is learnt."""

@@ -1,0 +1,117 @@
+"""Tabular Q-learning (Watkins 1989) with numpy alone, for worlds whose observations can be counted.
+
+Small, exact and quick: the agent of the examples and tests, and the file to imitate when you write one. It departs from
+the textbook in two ways: all sub-environments step side by side and share one table, and values start optimistic
+(`optimism`) so that what was never tried gets tried.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from curricle import checkpoint
+from curricle.agent import Agent, Report
+from curricle.agents.episodes import Tally, play, share_out, vector_world
+from curricle.errors import AgentError, RunDamaged
+from curricle.records import Design, Options, Outcome
+from curricle.seeds import derive, generator
+from curricle.world import World
+
+
+class TabularOptions(Options):
+    """Options of the tabular agent."""
+
+    environments: int = Field(8, ge=1, description="Sub-environments it learns in at a time.")
+    rate: float = Field(0.2, gt=0, le=1, description="Learning rate.")
+    discount: float = Field(0.97, ge=0, lt=1, description="Discount of later reward (gamma).")
+    explore: float = Field(0.1, ge=0, le=1, description="Share of random actions while practising.")
+    optimism: float = Field(0.0, description="Value of what was never tried.")
+    report_every: int = Field(1000, ge=1, description="Steps between two reports.")
+
+
+class Tabular(Agent):
+    """One table of action values, learnt from every step of every sub-environment."""
+
+    id = "tabular-v1"
+    Options = TabularOptions
+    options: TabularOptions
+
+    def __init__(self, world: World, options: TabularOptions | None = None, seed: int = 0) -> None:
+        super().__init__(world, options, seed)
+        self.vectors = vector_world(world, self.id)
+        probe = self.vectors.vector([world.original])
+        self.shape = _countable(probe.single_observation_space, world.id)
+        actions = probe.single_action_space
+        probe.close()
+        if not isinstance(actions, gymnasium.spaces.Discrete):
+            raise AgentError(f"{self.id} needs discrete actions; those of {world.id} are {actions}")
+        self.values = np.full((int(np.prod(self.shape)), int(actions.n)), self.options.optimism)
+
+    def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
+        """Q-learning, epsilon-greedy."""
+        options, rng = self.options, generator(seed, "act")
+        owners = share_out(len(designs), options.environments)
+        vector = self.vectors.vector([self.vectors.setting(designs[owner].setting) for owner in owners])
+        tally = Tally(self.vectors, designs, owners)
+        observations, _ = vector.reset(seed=[derive(seed, "world", i) % 2**31 for i in range(len(owners))])
+        states, reported = self._states(observations), 0
+        for done in range(len(owners), budget + len(owners), len(owners)):
+            explores = rng.random(len(owners)) < options.explore
+            actions = np.where(explores, rng.integers(self.values.shape[1], size=len(owners)), self._best(states, rng))
+            observations, rewards, terminated, truncated, info = vector.step(actions)
+            ended = terminated | truncated
+            following = self._states(observations)
+            reached = following.copy()
+            for i in np.flatnonzero(ended):  # the observation of an ended episode stands aside, see WorldVector
+                reached[i] = self._states(np.asarray(info["final_obs"][i])[None])[0]
+            future = np.where(terminated, 0.0, self.values[reached].max(axis=1))
+            targets = rewards + options.discount * future
+            for state, action, target in zip(states, actions, targets, strict=True):  # in turn: two may share a state
+                self.values[state, action] += options.rate * (target - self.values[state, action])
+            tally.add(rewards, ended, info["skills"])
+            states = following
+            if done - reported >= options.report_every or done >= budget:
+                reported = done
+                report(min(done, budget), {"practice/episodes": float(tally.attempts.sum())})
+        vector.close()
+        return tally.outcomes()
+
+    def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
+        """Play greedily."""
+        rng = generator(seeds[0], "act")
+        return play(self.vectors, designs, seeds, episodes, lambda seen: self._best(self._states(seen), rng))
+
+    def save(self, folder: Path) -> None:
+        """Write the table."""
+        checkpoint.write(folder, {"values": self.values}, {"world": self.world.id})
+
+    def load(self, folder: Path) -> None:
+        """Read the table."""
+        arrays, _ = checkpoint.read(folder)
+        if "values" not in arrays or arrays["values"].shape != self.values.shape:
+            raise RunDamaged(f"checkpoint {folder} does not fit {self.id} in {self.world.id}")
+        self.values = arrays["values"]
+
+    def _states(self, observations: Any) -> NDArray[np.int64]:
+        """Number the observations of a batch."""
+        flat = np.asarray(observations).reshape(len(observations), -1)
+        return np.asarray(np.ravel_multi_index(tuple(flat.T), self.shape), np.int64)
+
+    def _best(self, states: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        """The best known action in each state; ties are broken by chance, or an untrained agent would stand still."""
+        values = self.values[states]
+        ties = values == values.max(axis=1, keepdims=True)
+        return np.asarray((ties * rng.random(values.shape)).argmax(axis=1))
+
+
+def _countable(space: gymnasium.Space[Any], world: str) -> tuple[int, ...]:
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return (int(space.n),)
+    if isinstance(space, gymnasium.spaces.MultiDiscrete) and np.prod(space.nvec) <= 10_000_000:
+        return tuple(int(n) for n in space.nvec)
+    raise AgentError(f"{Tabular.id} needs Discrete or small MultiDiscrete observations; those of {world} are {space}")

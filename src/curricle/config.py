@@ -1,0 +1,178 @@
+"""Config: from a TOML file, names and `key=value` pairs to a run that is ready to go.
+
+    seed = 0
+    [world]      id = "crafter-v1", and the world's options
+    [original]   knobs of the world that counts, where they differ from the declared ones
+    [designer]   id = "tutor-v1", and its options
+    [agent]      id = "ppo-v1", and its options
+    [schedule]   cycles, budgets, tests (loop.Schedule)
+    [log]        TensorBoard, W&B, trackio (watcher.Log)
+
+`resolve` fills in every default and every version, so that what a run folder keeps can be run again as it is.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from curricle.agent import Agent
+from curricle.designer import Designer
+from curricle.errors import UsageError, nearest
+from curricle.loop import Loop, Schedule
+from curricle.records import Options, Scores, checked
+from curricle.registry import find
+from curricle.run import Run, read_config
+from curricle.seeds import derive
+from curricle.setting import Setting
+from curricle.watcher import Log, Watcher, Watchers
+from curricle.world import World
+
+SECTIONS = ("world", "original", "designer", "agent", "schedule", "log")
+DEFAULTS: dict[str, dict[str, Any]] = {"designer": {"id": "tutor"}, "agent": {"id": "tabular"}}
+
+
+class Top(Options):
+    """What stands outside the sections."""
+
+    seed: int = Field(0, ge=0, description="The one seed; every random draw of the run is derived from it.")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A resolved config: classes found, options checked."""
+
+    seed: int
+    world: type[World]
+    world_options: Options
+    original: Setting
+    designer: type[Designer]
+    designer_options: Options
+    agent: type[Agent]
+    agent_options: Options
+    schedule: Schedule
+    log: Log
+    names: Mapping[str, str]
+    """How each part is to be found again: an id, or a place in code."""
+
+    def to_toml(self) -> dict[str, Any]:
+        """Plain data that resolves to this config again."""
+        parts = {"world": self.world_options, "designer": self.designer_options, "agent": self.agent_options}
+        tables = {name: {"id": self.names[name], **_plain(options)} for name, options in parts.items()}
+        rest = {"original": dict(self.original.values), "schedule": _plain(self.schedule), "log": _plain(self.log)}
+        return {"seed": self.seed, **{name: (tables | rest)[name] for name in SECTIONS}}
+
+
+def load(source: str) -> dict[str, Any]:
+    """Read a TOML file, or take a world's name for a whole config."""
+    path = Path(source)
+    if path.suffix != ".toml":
+        return {"world": {"id": source}}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"config {source}: {error}") from None
+
+
+def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
+    """Apply `section.key=value` pairs; a value is read as TOML, or else as a word."""
+    changed: dict[str, Any] = {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in config.items()
+    }
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        section, dot, name = key.strip().partition(".")
+        if not equals or (not dot and section != "seed"):
+            raise UsageError(f"{pair!r}: write section.key=value, for example schedule.cycles=2 (or seed=1)")
+        try:
+            value = tomllib.loads(f"value = {text.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        if dot:
+            changed.setdefault(section, {})[name] = value
+        else:
+            changed[section] = value
+    return changed
+
+
+def resolve(config: Mapping[str, Any]) -> Config:
+    """Find every part, check every value, fill in every default."""
+    if unknown := set(config) - {*SECTIONS, "seed"}:
+        raise UsageError(f"config: unknown key {min(unknown)!r}, {nearest(min(unknown), [*SECTIONS, 'seed'])}")
+    tables: dict[str, dict[str, Any]] = {name: _table(config, name) for name in SECTIONS}
+    if not tables["world"].get("id"):
+        raise UsageError("config: [world] needs an id, for example id = 'crafter'")
+    world = find(World, str(tables["world"]["id"]))
+    for name in set(SECTIONS) - {"world"}:
+        suggested = {**DEFAULTS.get(name, {}), **world.suggests.get(name, {})}
+        if tables[name].get("id", suggested.get("id")) != suggested.get("id"):
+            suggested = {}  # suggestions for one agent or designer do not fit another
+        tables[name] = suggested | tables[name]
+    designer, agent = find(Designer, str(tables["designer"]["id"])), find(Agent, str(tables["agent"]["id"]))
+    found: dict[str, Any] = {"world": world, "designer": designer, "agent": agent}
+    names = {name: _lasting_name(str(tables[name].pop("id")), part.id) for name, part in found.items()}
+    options = {name: checked(part.Options, tables[name], f"[{name}] {part.id}") for name, part in found.items()}
+    return Config(
+        seed=checked(Top, {"seed": config.get("seed", 0)}, "config").seed,
+        world=world,
+        world_options=options["world"],
+        original=world().setting(tables["original"]),
+        designer=designer,
+        designer_options=options["designer"],
+        agent=agent,
+        agent_options=options["agent"],
+        schedule=checked(Schedule, tables["schedule"], "[schedule]"),
+        log=checked(Log, tables["log"], "[log]"),
+        names=names,
+    )
+
+
+def start(config: Config, folder: Path | str, watcher: Watcher | None = None) -> Scores:
+    """Begin a new run in a folder and see it through."""
+    with Run.create(Path(folder), config.to_toml()) as run:
+        return _train(config, run, watcher)
+
+
+def resume(folder: Path | str, watcher: Watcher | None = None) -> Scores:
+    """Go on with a run that was interrupted; a finished one just returns its last scores."""
+    folder = Path(folder)
+    config = resolve(read_config(folder))
+    with Run.open(folder) as run:
+        return _train(config, run, watcher)
+
+
+def _train(config: Config, run: Run, watcher: Watcher | None) -> Scores:
+    world = config.world(config.world_options, config.original)
+    designer = config.designer(world.Setting, config.designer_options, derive(config.seed, "designer"))
+
+    def newcomer() -> Agent:
+        return config.agent(world, config.agent_options, derive(config.seed, "agent"))
+
+    told = Watchers([*config.log.watchers(run.folder, run.at, config.to_toml()), *([watcher] if watcher else [])])
+    try:
+        return Loop(world, designer, newcomer(), config.schedule, run, config.seed, newcomer, told).train()
+    finally:
+        told.close()
+
+
+def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    table = config.get(name, {})
+    if not isinstance(table, Mapping):
+        raise UsageError(f"config: {name} = {table!r} must be a table, [{name}]")
+    return dict(table)
+
+
+def _lasting_name(name: str, id: str) -> str:
+    """An id with its version; a file by its full path, so that a run can be resumed from anywhere."""
+    place, colon, attribute = name.rpartition(":")
+    if not colon:
+        return id
+    return f"{Path(place).resolve()}:{attribute}" if place.endswith(".py") else name
+
+
+def _plain(options: Options) -> dict[str, Any]:
+    """Options as TOML data, which knows no null."""
+    return options.model_dump(mode="json", exclude_none=True)

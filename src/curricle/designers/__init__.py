@@ -1,0 +1,1 @@
+"""Designers: implementations of `curricle.designer`."""

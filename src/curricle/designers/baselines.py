@@ -1,0 +1,136 @@
+"""Designers that need no model: none, random, fixed, easy-to-hard and adversarial (EnvGen's baselines and ablations).
+
+Three of them work on proposals of another designer, `of`: `fixed` keeps its first ones, `easy_to_hard` and
+`adversarial` take 16 candidates from it and rank them by how well an agent does in each.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from curricle.designer import Designer, Workshop
+from curricle.errors import RunDamaged
+from curricle.records import Brief, Design, Options, Outcome
+from curricle.registry import find
+from curricle.seeds import generator
+from curricle.setting import Setting
+
+STATE = "designs.json"
+
+
+class Nobody(Designer):
+    """No designs: the agent practises in the original all the time."""
+
+    id = "none-v1"
+
+    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+        """Propose nothing."""
+        return []
+
+
+class Random(Designer):
+    """Settings drawn uniformly, each aimed at a random skill: EnvGen with its feedback removed."""
+
+    id = "random-v1"
+
+    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+        """Draw n settings."""
+        rng = generator(self.seed, "random", brief.cycle)
+        return [
+            Design(
+                setting=self.setting.sample(rng).values,
+                aim=brief.skills[int(rng.integers(len(brief.skills)))].name,
+                why="drawn at random",
+            )
+            for _ in range(n)
+        ]
+
+
+class OfOptions(Options):
+    """Options of a designer that works on another one's proposals."""
+
+    of: str = Field("random", description="The designer whose proposals are used.")
+
+
+class Fixed(Designer):
+    """The first proposal of another designer, kept for the whole run: EnvGen without adaptation."""
+
+    id = "fixed-v1"
+    Options = OfOptions
+    options: OfOptions
+
+    def __init__(self, setting: type[Setting], options: OfOptions | None = None, seed: int = 0) -> None:
+        super().__init__(setting, options, seed)
+        self.maker = find(Designer, self.options.of)(setting, None, seed)
+        self.designs: list[Design] = []
+
+    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+        """Ask once, then repeat."""
+        self.designs = self.designs or self.maker.propose(brief, n, workshop)
+        return self.designs
+
+    def save(self, folder: Path) -> None:
+        """Write the designs that are kept."""
+        content = json.dumps([json.loads(design.to_json()) for design in self.designs], indent=1)
+        (folder / STATE).write_text(content + "\n", encoding="utf-8")
+
+    def load(self, folder: Path) -> None:
+        """Read them."""
+        try:
+            values = json.loads((folder / STATE).read_text(encoding="utf-8"))
+            self.designs = [Design.model_validate(value) for value in values]
+        except (OSError, ValueError) as error:
+            raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error
+
+
+class RankingOptions(OfOptions):
+    """Options of a designer that ranks candidates."""
+
+    candidates: int = Field(16, ge=1, description="How many designs are ranked.")
+
+
+class EasyToHardOptions(RankingOptions):
+    """Options of easy-to-hard."""
+
+    practised: int = Field(10_000, ge=0, description="Practice of the validation agent in the original, in its unit.")
+
+
+class EasyToHard(Fixed):
+    """Candidates ranked once by a validation agent; each cycle takes the next harder ones."""
+
+    id = "easy_to_hard-v1"
+    Options = EasyToHardOptions
+    options: EasyToHardOptions
+
+    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+        """Rank at the first call, then walk down the list."""
+        if not self.designs:
+            candidates = self.maker.propose(brief, self.options.candidates, workshop)
+            self.designs = _easiest_first(workshop.trial(candidates, practised=self.options.practised))
+        start = max(0, min((brief.cycle - 1) * n, len(self.designs) - n))
+        return self.designs[start : start + n]
+
+
+class Adversarial(Fixed):
+    """The hardest of the candidates under the current agent, ranked anew each cycle."""
+
+    id = "adversarial-v1"
+    Options = RankingOptions
+    options: RankingOptions
+
+    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+        """Rank all candidates and take the hardest n."""
+        self.designs = self.designs or self.maker.propose(brief, self.options.candidates, workshop)
+        return _easiest_first(workshop.trial(self.designs))[-n:]
+
+
+def _easiest_first(outcomes: Sequence[Outcome]) -> list[Design]:
+    """Order designs by the skills an agent showed in them; reward breaks ties."""
+
+    def ease(outcome: Outcome) -> tuple[float, float]:
+        attempts = max(outcome.attempts, 1)
+        return (sum(outcome.skills.values()) / attempts, outcome.reward / attempts)
+
+    return [outcome.design for outcome in sorted(outcomes, key=ease, reverse=True)]

@@ -1,0 +1,49 @@
+"""Environment of a run: the versions, hardware and source state it was made with, as data."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("curricle", "numpy", "pydantic", "gymnasium", "numba", "crafter", "torch", "transformers", "trl")
+
+
+def environment() -> dict[str, Any]:
+    """Describe this process and machine; what is not there is left out."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "gpu": _ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
+        "git": {"commit": _ask("git", "rev-parse", "HEAD"), "changed": bool(_ask("git", "status", "--porcelain"))},
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def _ask(*command: str) -> str | None:
+    """What a program prints; None where it is not installed or does not succeed."""
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None

@@ -1,0 +1,65 @@
+"""Errors, named by the boundary that was crossed; each message gives the bad value and what to do about it.
+
+`CurricleError` is the root: the command line prints its message without a traceback and leaves with its `exit_code`.
+Anything else that escapes is a bug of ours.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class CurricleError(Exception):
+    """Something a user can act on."""
+
+    exit_code = 1
+
+
+class UsageError(CurricleError):
+    """A name, key or value that the user gave does not exist or is not allowed."""
+
+    exit_code = 2
+
+
+class ValueRefused(UsageError, ValueError):
+    """Values do not fit the model that declares them: a setting, options, a config."""
+
+
+class DeclarationError(CurricleError, TypeError):
+    """A world, designer or agent is declared wrongly; its author has to change it."""
+
+
+class PluginError(CurricleError):
+    """A plug-in is installed but cannot be loaded."""
+
+
+class DesignerError(CurricleError):
+    """A designer proposed what its world does not accept."""
+
+
+class AgentError(CurricleError):
+    """An agent cannot learn in this world, or its learning broke down."""
+
+
+class RunError(CurricleError):
+    """A run folder cannot be used as asked."""
+
+
+class RunBusy(RunError):
+    """Another process works in this run folder."""
+
+
+class RunDamaged(RunError):
+    """A file of the run folder is missing, unreadable or contradicts the others."""
+
+
+class RunUnwritable(RunError):
+    """The run folder could not be written; what was finished before is safe."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which known name was probably meant, or list a few: the tail of an error message."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known: {', '.join(names)}" if names else "there are none"

@@ -1,0 +1,190 @@
+"""The loop: an agent learns in environments that a designer makes for it. Read this file first.
+
+    designer.propose(brief)      -> designs      step 1   a few settings, each with an aim and a reason
+    agent.practise(designs)      -> outcomes     step 2   train inside them, side by side
+    agent.practise(original)     -> outcomes     step 3a  train in the world that counts
+    agent.measure(original)      -> scores       step 3b  test there, no updates, per skill
+    designer.learn(outcomes, scores)             step 4   the designer adapts
+
+After the cycles comes a final stretch in the original. EnvGen (arXiv 2403.12014) and GenEnv (arXiv 2512.19682) are this
+loop with different parts; it knows no world, designer or agent by name. Every step goes through `run.step`, which does
+it and marks it done, or returns what it gave before the run was interrupted.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pydantic import Field, field_validator
+
+from curricle.agent import Agent
+from curricle.designer import Designer
+from curricle.errors import DesignerError, ValueRefused
+from curricle.records import Cycle, Design, Exchange, Options, Outcome, Scores
+from curricle.run import Run, Step
+from curricle.seeds import derive
+from curricle.watcher import Watcher
+from curricle.world import World
+
+
+class Schedule(Options):
+    """How much of what; budgets are in the agent's unit (steps, or rollouts of tasks). Defaults: EnvGen in Crafter."""
+
+    cycles: int = Field(4, ge=0, description="How often designs are made and adapted.")
+    designs: int = Field(4, ge=1, description="Designs a cycle.")
+    per_cycle: int = Field(240_000, ge=0, description="Practice a cycle, designed and original together.")
+    ratio: str = Field("1:1", description="Practice in the designs to practice in the original, as in '5:1'.")
+    final: int = Field(1_000_000, ge=0, description="Practice in the original after the last cycle.")
+    test_seeds: int = Field(
+        12, ge=1, description="Seeds the agent is tested on; the same in every cycle and every run."
+    )
+    test_episodes: int = Field(1, ge=1, description="Test episodes (or tasks) a seed.")
+    save_every: int = Field(120_000, ge=1, description="Practice between two checkpoints.")
+
+    @field_validator("ratio")
+    @classmethod
+    def _two_numbers(cls, ratio: str) -> str:
+        parts = ratio.split(":")
+        if len(parts) != 2 or not all(p.strip().isdigit() for p in parts) or not any(int(p) for p in parts):
+            raise ValueError("write two whole numbers with a colon between, like '1:1' or '5:1'")
+        return ratio
+
+    @property
+    def designed(self) -> int:
+        """Practice in the designs, a cycle."""
+        designed, original = (int(part) for part in self.ratio.split(":"))
+        return self.per_cycle * designed // (designed + original)
+
+    @property
+    def original(self) -> int:
+        """Practice in the original, a cycle."""
+        return self.per_cycle - self.designed
+
+
+class Loop:
+    """One run of the loop; `newcomer` makes an untrained agent, for designers that rank designs by one."""
+
+    def __init__(
+        self,
+        world: World,
+        designer: Designer,
+        agent: Agent,
+        schedule: Schedule,
+        run: Run,
+        seed: int,
+        newcomer: Callable[[], Agent],
+        watcher: Watcher | None = None,
+    ) -> None:
+        self.world, self.designer, self.agent, self.schedule = world, designer, agent, schedule
+        self.run, self.seed, self.newcomer, self.watcher = run, seed, newcomer, watcher or Watcher()
+        self.spent = 0  # budget since the run began, by the schedule
+
+    def train(self) -> Scores:
+        """Go through all cycles and the final stretch; steps that the run folder already holds are not repeated."""
+        self.run.restore({"agent": self.agent, "designer": self.designer})
+        schedule, past = self.schedule, list[Cycle]()
+        for cycle in range(1, schedule.cycles + 1):
+            designs = self.propose(cycle, past)
+            designed = self.practise(cycle, "designed", designs or [self.world.unaltered()], schedule.designed)
+            self.practise(cycle, "original", [self.world.unaltered()], schedule.original)
+            scores = self.measure(cycle)
+            designed = designed if designs else []
+            self.learn(cycle, designed, scores)
+            past.append(Cycle(number=cycle, designed=tuple(designed), scores=scores))
+        last = schedule.cycles + 1
+        self.practise(last, "original", [self.world.unaltered()], schedule.final)
+        return self.measure(last)
+
+    def propose(self, cycle: int, past: Sequence[Cycle]) -> list[Design]:
+        """Step 1: ask the designer, and hold it to what the world accepts."""
+        brief = self.world.brief(cycle, self.schedule.cycles, past)
+        step = Step(cycle=cycle, phase="propose")
+
+        def work() -> list[Design]:
+            self.watcher.begin(f"cycle {cycle}: {self.designer.id} designs", 0, "")
+            designs = self.designer.propose(brief, self.schedule.designs, _Workshop(self, cycle))
+            return [self._accept(design) for design in designs]
+
+        return self.run.step(step, Design, work, designer=self.designer)
+
+    def practise(self, cycle: int, phase: str, designs: Sequence[Design], budget: int) -> list[Outcome]:
+        """Steps 2 and 3a: train, with a checkpoint after every part."""
+        parts = []
+        for part, start in enumerate(range(0, budget, self.schedule.save_every)):
+            amount = min(self.schedule.save_every, budget - start)
+            parts.append(self._practise_part(Step(cycle=cycle, phase=phase, part=part), designs, amount, start, budget))
+            self.spent += amount
+        return [Outcome.merge(one) for one in zip(*parts, strict=True)]
+
+    def measure(self, cycle: int) -> Scores:
+        """Step 3b: test in the original on fixed seeds."""
+        seeds = [derive(0, "test", i) for i in range(self.schedule.test_seeds)]
+        originals = [self.world.unaltered()] * len(seeds)
+
+        def work() -> list[Scores]:
+            self.watcher.begin(f"cycle {cycle}: {self.agent.id} is tested", 0, "")
+            outcomes = self.agent.measure(originals, seeds, self.schedule.test_episodes)
+            scores = Scores.over(outcomes, [skill.name for skill in self.world.skills])
+            rates = {name: score.mean for name, score in scores.skills.items()}
+            figures = {"test/headline": self.world.headline(rates), "test/reward": scores.reward.mean}
+            self.watcher.report(self.spent, 0, figures | {f"test/{name}": rate for name, rate in rates.items()})
+            return [scores]
+
+        (scores,) = self.run.step(Step(cycle=cycle, phase="measure"), Scores, work)
+        return scores
+
+    def learn(self, cycle: int, outcomes: Sequence[Outcome], scores: Scores) -> None:
+        """Step 4: the designer adapts."""
+
+        def work() -> list[Design]:
+            self.watcher.begin(f"cycle {cycle}: {self.designer.id} learns", 0, "")
+            self.designer.learn(outcomes, scores)
+            return []
+
+        self.run.step(Step(cycle=cycle, phase="learn"), Design, work, designer=self.designer)
+
+    def _practise_part(
+        self, step: Step, designs: Sequence[Design], amount: int, start: int, budget: int
+    ) -> list[Outcome]:
+        def report(done: int, metrics: Mapping[str, float]) -> None:
+            if metrics:
+                self.run.metrics(step, self.spent + done, metrics)
+            self.watcher.report(self.spent + done, start + done, metrics)
+
+        def work() -> list[Outcome]:
+            self.watcher.begin(f"cycle {step.cycle}: practice, {step.phase}", budget, self.agent.unit)
+            seed = derive(self.seed, "practise", step.cycle, step.phase, step.part)
+            return self.agent.practise(designs, amount, seed=seed, report=report)
+
+        return self.run.step(step, Outcome, work, agent=self.agent)
+
+    def _accept(self, design: Design) -> Design:
+        """Fill in the knobs that a design leaves out; refuse what the world does not know."""
+        try:
+            values = self.world.setting(design.setting).values
+        except ValueRefused as error:
+            raise DesignerError(f"{self.designer.id} proposed a bad design: {error}") from error
+        if design.aim is not None and design.aim not in {skill.name for skill in self.world.skills}:
+            raise DesignerError(f"{self.designer.id} aims at {design.aim!r}, which is no skill of {self.world.id}")
+        return design.model_copy(update={"setting": values, "by": design.by or self.designer.id})
+
+
+class _Workshop:
+    """The designer's way to the agent and to the run folder; see `designer.Workshop`."""
+
+    def __init__(self, loop: Loop, cycle: int) -> None:
+        self.loop, self.cycle = loop, cycle
+
+    def trial(self, designs: Sequence[Design], *, practised: int | None = None) -> list[Outcome]:
+        agent = self.loop.agent
+        if practised is not None:
+            agent = self.loop.newcomer()
+            seed = derive(self.loop.seed, "newcomer", self.cycle)
+            agent.practise([self.loop.world.unaltered()], practised, seed=seed, report=lambda done, metrics: None)
+        seeds = [derive(self.loop.seed, "trial", self.cycle, i) for i in range(len(designs))]
+        designs = [self.loop._accept(design) for design in designs]
+        return agent.measure(designs, seeds, self.loop.schedule.test_seeds)
+
+    def keep(self, exchange: Exchange) -> None:
+        self.loop.run.keep(exchange)
+
+    def kept(self) -> Sequence[Exchange]:
+        return self.loop.run.kept()

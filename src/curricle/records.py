@@ -1,0 +1,277 @@
+"""Records: what passes between worlds, designers, agents and the run folder.
+
+All are frozen and survive JSON unchanged: `Kind.from_json(record.to_json()) == record`. A record never holds behaviour
+of a world: a setting travels as plain values, and only its world can turn them into a typed `Setting` again.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, NoReturn, Self, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, PlainSerializer, ValidationError
+
+from curricle.errors import ValueRefused, nearest
+
+K = TypeVar("K")
+V = TypeVar("V")
+M = TypeVar("M", bound=BaseModel)
+
+
+class Frozen(dict[K, V]):
+    """A dict that cannot be changed: frozen records need frozen mappings."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("records are frozen; make a changed copy instead")
+
+    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[type, tuple[dict[K, V]]]:
+        return (Frozen, (dict(self),))
+
+
+FrozenMap = Annotated[Mapping[K, V], AfterValidator(Frozen), PlainSerializer(dict)]
+Value = bool | int | float | str
+"""What one knob can be set to."""
+Values = FrozenMap[str, Value]
+"""A whole setting as plain data."""
+Count = Annotated[int, Field(ge=0)]
+
+
+class Record(BaseModel):
+    """The base of all records: frozen, no unknown fields, no NaN."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def to_json(self) -> str:
+        """Return one line of JSON; equal records give equal bytes."""
+        return json.dumps(self.model_dump(mode="json"), ensure_ascii=False, separators=(", ", ": "))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read what `to_json` wrote."""
+        return cls.model_validate_json(text)
+
+
+class Options(Record):
+    """How a world, designer, agent or run is set up; every field has a description, which is its help text."""
+
+
+class Knob(Record):
+    """One field of a setting, as data: from it come prompt lines, samples, a policy's choices and help texts."""
+
+    name: str
+    kind: str
+    """bool, int, float, choice or text."""
+    default: Value
+    sentence: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    harder: str | None = None
+    """The direction that makes the world harder: up or down (for a choice: along the listed order)."""
+
+    @property
+    def allowed(self) -> str:
+        """The values it may take, in words."""
+        if self.kind == "bool":
+            return "true or false"
+        if self.kind == "choice":
+            return " | ".join(self.choices)
+        if self.kind == "text":
+            return f"text of at most {self.high:g} characters"
+        return f"{'whole number' if self.kind == 'int' else 'number'} from {self.low:g} to {self.high:g}"
+
+    @property
+    def line(self) -> str:
+        """One line for a prompt or a help page."""
+        hint = f" Harder: {self.harder}." if self.harder else ""
+        default = str(self.default).lower() if self.kind == "bool" else self.default
+        return f"{self.name} ({self.allowed}; original {default}): {self.sentence}{hint}"
+
+    def levels(self, most: int = 10) -> tuple[Value, ...]:
+        """The values in order, at most `most` of them where the range is wide: the choices of a policy's head."""
+        if self.kind == "bool":
+            return (False, True)
+        if self.kind == "choice":
+            return self.choices
+        if self.low is None or self.high is None or self.kind == "text":
+            return (self.default,)
+        if self.kind == "int" and self.high - self.low < most:
+            return tuple(range(int(self.low), int(self.high) + 1))
+        steps = [self.low + (self.high - self.low) * i / (most - 1) for i in range(most)]
+        return tuple(round(s) for s in steps) if self.kind == "int" else tuple(steps)
+
+
+class Skill(Record):
+    """Something an episode can show, such as `collect_wood`; a world's skills and their `needs` form its skill tree."""
+
+    name: str
+    needs: tuple[str, ...] = ()
+    """Skills that must be shown earlier in the same episode when nothing is handed out."""
+    eased_by: Values = Frozen()
+    """Knob values that hand out what the skill needs: the tutor's knowledge of this world."""
+
+
+class Design(Record):
+    """A setting proposed by a designer, the skill it is meant to teach, and why."""
+
+    setting: Values
+    aim: str | None = None
+    """A skill of the world; None stands for the whole of it."""
+    why: str = ""
+    by: str = ""
+    """Which designer made it; differs from the run's designer where a stated fallback stepped in."""
+    changed: tuple[str, ...] = ()
+    """What was repaired or replaced in the designer's answer, in words."""
+
+
+class Outcome(Record):
+    """What happened when an agent spent time in a design; `attempts` are finished episodes or answered tasks."""
+
+    design: Design
+    attempts: Count
+    successes: Count
+    """Attempts that showed the design's aim (every skill of the world, where there is no aim)."""
+    skills: FrozenMap[str, Count] = Frozen()
+    """Attempts in which each skill was shown; a skill never shown may be left out."""
+    reward: float = 0.0
+    """Sum of the attempts' returns."""
+    spent: Count = 0
+    """Budget used, in the agent's unit; unfinished attempts count too."""
+
+    @property
+    def rate(self) -> float | None:
+        """Share of attempts that succeeded: the p of GenEnv; None before the first attempt."""
+        return self.successes / self.attempts if self.attempts else None
+
+    def share(self, skill: str) -> float:
+        """Share of attempts that showed a skill."""
+        return self.skills.get(skill, 0) / self.attempts if self.attempts else 0.0
+
+    @staticmethod
+    def merge(parts: Sequence["Outcome"]) -> "Outcome":
+        """Add up the outcomes of one design over several stretches of practice."""
+        first, names = parts[0], sorted({name for part in parts for name in part.skills})
+        if any(part.design != first.design for part in parts):
+            raise ValueError("outcomes of different designs cannot be merged")
+        return Outcome(
+            design=first.design,
+            attempts=sum(p.attempts for p in parts),
+            successes=sum(p.successes for p in parts),
+            skills=Frozen({name: sum(p.skills.get(name, 0) for p in parts) for name in names}),
+            reward=math.fsum(p.reward for p in parts),
+            spent=sum(p.spent for p in parts),
+        )
+
+
+class Score(Record):
+    """Mean and standard deviation of a quantity over n test seeds."""
+
+    mean: float
+    std: float
+    n: Count
+
+    @staticmethod
+    def over(values: Sequence[float]) -> "Score":
+        """Summarise one value a seed; the deviation is the sample's (n - 1), 0 for a single seed."""
+        if not values:
+            return Score(mean=0.0, std=0.0, n=0)
+        mean = math.fsum(values) / len(values)
+        spread = math.fsum((v - mean) ** 2 for v in values)
+        return Score(mean=mean, std=math.sqrt(spread / (len(values) - 1)) if len(values) > 1 else 0.0, n=len(values))
+
+
+class Scores(Record):
+    """How the agent did in the original world, tested without updates: success rate per skill, and reward."""
+
+    skills: FrozenMap[str, Score]
+    reward: Score
+
+    @staticmethod
+    def over(outcomes: Sequence[Outcome], skills: Iterable[str]) -> "Scores":
+        """Summarise one outcome a test seed; each seed weighs the same, however many episodes it ran."""
+        seen = [o for o in outcomes if o.attempts]
+        return Scores(
+            skills=Frozen({name: Score.over([o.share(name) for o in seen]) for name in skills}),
+            reward=Score.over([o.reward / o.attempts for o in seen]),
+        )
+
+
+class Cycle(Record):
+    """One finished cycle, as a designer is told about it: what each design did, and the scores that followed."""
+
+    number: int
+    designed: tuple[Outcome, ...]
+    scores: Scores
+
+
+class Brief(Record):
+    """All that a designer is told: what the world offers, and how the agent did so far."""
+
+    world: str
+    guide: str
+    skills: tuple[Skill, ...]
+    knobs: tuple[Knob, ...]
+    original: Values
+    cycle: int
+    cycles: int
+    past: tuple[Cycle, ...] = ()
+
+
+class Message(Record):
+    """One turn of a conversation with a language model."""
+
+    role: str
+    content: str
+
+
+class Exchange(Record):
+    """One call of a language model: kept in the run folder the moment it is over, and never paid for twice."""
+
+    prompt: tuple[Message, ...]
+    reply: str
+    model: str = ""
+    usage: FrozenMap[str, float] = Frozen()
+
+
+class Task(Record):
+    """One text task of a world: what the agent reads, and what only the verifier sees."""
+
+    id: str
+    prompt: tuple[Message, ...]
+    gold: JsonValue = None
+    skill: str
+
+
+class Verdict(Record):
+    """The verifier's judgement of one attempt at a task."""
+
+    reward: Annotated[float, Field(ge=0, le=1)]
+    skills: tuple[str, ...] = ()
+    """Skills the attempt showed."""
+    why: str = ""
+
+
+def checked(model: type[M], values: Mapping[str, Any], what: str) -> M:
+    """Build a model from untrusted values; every bad one is named with what would be allowed."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        problems = "; ".join(_problem(model, problem) for problem in error.errors())
+        raise ValueRefused(f"{what}: {problems}") from None
+
+
+def _problem(model: type[BaseModel], problem: Any) -> str:
+    """Put one of pydantic's findings into words a user can act on."""
+    path = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {path!r}, {nearest(path.split('.')[-1], model.model_fields)}"
+    if problem["type"] == "missing":
+        return f"{path!r} is missing"
+    if not path:
+        return str(problem["msg"]).removeprefix("Value error, ")
+    return f"{path} = {problem['input']!r} is refused: {problem['msg'].removeprefix('Value error, ')}"

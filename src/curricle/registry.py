@@ -1,0 +1,107 @@
+"""Registry: from a name to the class of a world, designer or agent, imported only when asked for.
+
+A name is an id (`crafter-v1`), an id without its version (`crafter`, the newest one installed), or a place in code
+(`package.module:Class`, `folder/file.py:Class`). Packages add their own by entry points in the groups
+`curricle.worlds`, `curricle.designers` and `curricle.agents`, the entry's name being the id.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from curricle.agent import Agent
+from curricle.designer import Designer
+from curricle.errors import PluginError, UsageError, nearest
+from curricle.world import ID, World
+
+T = TypeVar("T", bound=World | Designer | Agent)
+
+KINDS: dict[type, str] = {World: "worlds", Designer: "designers", Agent: "agents"}
+BUILT_IN: dict[str, dict[str, str]] = {
+    "worlds": {},
+    "designers": {
+        "none-v1": "curricle.designers.baselines:Nobody",
+        "fixed-v1": "curricle.designers.baselines:Fixed",
+        "random-v1": "curricle.designers.baselines:Random",
+        "easy_to_hard-v1": "curricle.designers.baselines:EasyToHard",
+        "adversarial-v1": "curricle.designers.baselines:Adversarial",
+        "tutor-v1": "curricle.designers.tutor:Tutor",
+    },
+    "agents": {
+        "random-v1": "curricle.agents.random:RandomAgent",
+        "tabular-v1": "curricle.agents.tabular:Tabular",
+    },
+}
+
+
+def find(kind: type[T], name: str) -> type[T]:
+    """Return the class a name stands for; an unknown name, or a plug-in that does not load, is a named error."""
+    if ":" in name:
+        return _load(kind, name, name)
+    known = _places(kind)
+    newest = max((id for id in known if id.rpartition("-v")[0] == name), key=_version, default=name)
+    if newest not in known:
+        bare = [id.rpartition("-v")[0] for id in known]
+        raise UsageError(f"there is no {KINDS[kind][:-1]} {name!r}: {nearest(name, [*known, *bare])}")
+    return _load(kind, newest, known[newest])
+
+
+def installed(kind: type[T]) -> Iterator[tuple[str, type[T] | PluginError]]:
+    """Every id of a kind with its class, or with the error that keeps it from loading."""
+    for id, place in sorted(_places(kind).items()):
+        try:
+            yield id, _load(kind, id, place)
+        except PluginError as error:
+            yield id, error
+
+
+def _places(kind: type) -> dict[str, str]:
+    """All ids with the place of their code; a plug-in cannot take a built-in's id."""
+    group = KINDS[kind]
+    found = {entry.name: entry.value for entry in entry_points(group=f"curricle.{group}")}
+    return found | BUILT_IN[group]
+
+
+def _version(id: str) -> int:
+    return int(id.rpartition("-v")[2]) if ID.fullmatch(id) else -1
+
+
+def _load(kind: type[T], name: str, place: str) -> type[T]:
+    where, _, attribute = place.rpartition(":")
+    what = f"{KINDS[kind][:-1]} {name!r}" + ("" if name == place else f" ({place})")
+    try:
+        module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+        found: Any = getattr(module, attribute)
+    except Exception as error:  # a plug-in may raise anything while it is imported
+        raise PluginError(f"{what} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, kind)):
+        raise PluginError(f"{what} is not a {kind.__name__} class but {found!r}")
+    if not ID.fullmatch(str(getattr(found, "id", ""))):
+        raise PluginError(f"{what} has no id; give its class one, like id = 'name-v1'")
+    if name != place and found.id != name:
+        raise PluginError(f"{what} calls itself {found.id!r}; its entry point and its id must agree")
+    return found
+
+
+def _file(path: Path) -> ModuleType:
+    """Import a file by its path, once."""
+    path = path.resolve()
+    name = f"curricle_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise FileNotFoundError(f"no such file: {path}")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]

@@ -1,0 +1,341 @@
+"""Run: the folder of one experiment, and the only file that knows names on disk.
+
+    config.toml          resolved config; itself runnable, and what makes a folder a run
+    journal.jsonl        one line a finished step: the marker, written last
+    designs.jsonl  outcomes.jsonl  scores.jsonl  metrics.jsonl      records, one a line, in the order they were made
+    exchanges.jsonl      every exchange with a language model, kept the moment it is over
+    checkpoints/         agent and designer as of the last marker (safetensors and JSON)
+    environment.jsonl  timings.jsonl  tensorboard/      when, where and how fast; not part of the result
+
+A marker holds the length of every record file. Opening a run cuts the files back to the last marker, so a step that was
+killed half-way leaves no trace, is done again, and gives the same bytes. Exchanges alone outlive a killed step: they
+cost money, and are not asked for twice.
+"""
+
+import json
+import os
+import shutil
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import filelock
+import tomli_w
+from pydantic import ValidationError
+
+from curricle.environment import environment
+from curricle.errors import RunBusy, RunDamaged, RunError, RunUnwritable
+from curricle.records import Design, Exchange, FrozenMap, Outcome, Record, Scores
+
+R = TypeVar("R", Design, Outcome, Scores)
+
+CONFIG, JOURNAL, METRICS, EXCHANGES = "config.toml", "journal.jsonl", "metrics.jsonl", "exchanges.jsonl"
+ENVIRONMENT, TIMINGS, CHECKPOINTS, TENSORBOARD, LOCK = (
+    "environment.jsonl",
+    "timings.jsonl",
+    "checkpoints",
+    "tensorboard",
+    "lock",
+)
+FILES: dict[type[Record], str] = {Design: "designs.jsonl", Outcome: "outcomes.jsonl", Scores: "scores.jsonl"}
+TRIMMED = (*FILES.values(), METRICS)
+
+
+class Saved(Protocol):
+    """Anything with state to checkpoint: an agent, a designer."""
+
+    def save(self, folder: Path) -> None:
+        """Write all state into an existing, empty folder."""
+
+    def load(self, folder: Path) -> None:
+        """Take up what `save` wrote."""
+
+
+class Step(Record):
+    """Where in the loop something happened; long practice has several parts."""
+
+    cycle: int
+    phase: str
+    part: int = 0
+
+
+class Marker(Record):
+    """One line of the journal: this step is done, and this is what the folder then held."""
+
+    step: Step
+    lengths: FrozenMap[str, int]
+    saved: FrozenMap[str, str]
+    """Checkpoint folder of each part that has state."""
+
+
+class Run:
+    """A run folder opened for work by this process; `with Run.open(folder) as run:`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = filelock.FileLock(folder / LOCK, timeout=0)
+        try:
+            self._lock.acquire()
+        except filelock.Timeout:
+            raise RunBusy(f"{folder} is in use by another process ({_owner(folder)}); wait for it or end it") from None
+        except OSError as error:
+            raise RunUnwritable(f"cannot lock {folder}: {error}") from error
+        try:
+            with self._writing(folder / LOCK):
+                (folder / LOCK).write_text(f"process {os.getpid()}\n", encoding="utf-8")
+            self.markers = _lines(folder / JOURNAL, Marker, trim=True)
+            self._exchanges = _lines(folder / EXCHANGES, Exchange, trim=True)
+            self._trim()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._replayed = 0  # how many of the markers the loop has passed again
+        self._started = time.monotonic()
+
+    @classmethod
+    def create(cls, folder: Path, config: Mapping[str, Any]) -> "Run":
+        """Make a new run folder; one that already holds anything but an unborn run is refused."""
+        left_over = {ENVIRONMENT, LOCK, CONFIG + ".new"}
+        if folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= left_over):
+            hint = f"to go on with it: curricle resume {folder}" if (folder / CONFIG).exists() else "choose another"
+            raise RunError(f"{folder} exists already; {hint}")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunUnwritable(f"cannot make the run folder {folder}: {error}") from error
+        run = cls(folder)
+        run._note(ENVIRONMENT, {"started": _now(), **environment()})
+        run._write(CONFIG, tomli_w.dumps(config).encode())
+        return run
+
+    @classmethod
+    def open(cls, folder: Path) -> "Run":
+        """Open an existing run to go on with it."""
+        read_config(folder)  # says what is wrong before anything is touched
+        run = cls(folder)
+        run._note(ENVIRONMENT, {"resumed": _now(), **environment()})
+        return run
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    # -- the loop's side -------------------------------------------------------------------------------------------
+
+    def restore(self, parts: Mapping[str, Saved]) -> None:
+        """Bring agent and designer to where the last marker left them."""
+        for name, checkpoint in (self.markers[-1].saved if self.markers else {}).items():
+            folder = self.folder / CHECKPOINTS / checkpoint
+            if not folder.is_dir():
+                raise RunDamaged(f"{folder} is missing; the run cannot be resumed without it")
+            parts[name].load(folder)
+
+    def step(self, step: Step, kind: type[R], work: Callable[[], Sequence[R]], **parts: Saved) -> list[R]:
+        """Do a step of the loop and mark it done, or return its records if it was done before.
+
+        Records first, then checkpoints of the parts that changed, then the marker.
+        """
+        if self._replayed < len(self.markers):
+            return self._replay(step, kind)
+        self._started = time.monotonic()
+        records = list(work())
+        self._append(FILES[kind], "".join(_tagged(step, record) for record in records))
+        saved = dict(self.markers[-1].saved) if self.markers else {}
+        saved |= {name: self._checkpoint(name, part) for name, part in parts.items()}
+        self._mark(Marker(step=step, lengths={name: self._length(name) for name in TRIMMED}, saved=saved))
+        return records
+
+    def metrics(self, step: Step, at: int, values: Mapping[str, float]) -> None:
+        """Append figures of the running step; `at` is the budget spent since the run began."""
+        line = {"at": at, "cycle": step.cycle, "phase": step.phase, **values}
+        self._append(METRICS, json.dumps(line) + "\n", sync=False)
+
+    @property
+    def at(self) -> int:
+        """Budget spent at the last figure, since the run began."""
+        lines = _whole_lines(self.folder / METRICS)
+        return int(json.loads(lines[-1])["at"]) if lines else 0
+
+    def keep(self, exchange: Exchange) -> None:
+        """Store an exchange with a language model, whatever becomes of the step it belongs to."""
+        self._append(EXCHANGES, exchange.to_json() + "\n")
+        self._exchanges.append(exchange)
+
+    def kept(self) -> Sequence[Exchange]:
+        """All exchanges so far, those of earlier sittings included."""
+        return tuple(self._exchanges)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def _replay(self, step: Step, kind: type[R]) -> list[R]:
+        marker = self.markers[self._replayed]
+        if marker.step != step:
+            raise RunDamaged(
+                f"{self.folder / JOURNAL} has {marker.step} where the config leads to {step}; was it edited?"
+            )
+        self._replayed += 1
+        return [record for at, record in read_records(self.folder, kind) if at == step]
+
+    def _mark(self, marker: Marker) -> None:
+        with self._writing(self.folder):
+            for path in (self.folder / METRICS, self.folder):  # metrics are not synced line by line
+                if path.exists():
+                    _sync(path)
+        self._append(JOURNAL, marker.to_json() + "\n")
+        self.markers.append(marker)
+        self._replayed += 1
+        self._note(TIMINGS, {**marker.step.model_dump(), "seconds": time.monotonic() - self._started, "at": _now()})
+        self._prune()
+
+    def _checkpoint(self, name: str, part: Saved) -> str:
+        folder = self.folder / CHECKPOINTS / f"{len(self.markers) + 1:05}-{name}"
+        with self._writing(folder):
+            folder.mkdir(parents=True)
+            part.save(folder)
+            for path in folder.rglob("*"):
+                _sync(path)
+            _sync(folder)
+            _sync(folder.parent)
+        return folder.name
+
+    def _prune(self) -> None:
+        """Remove checkpoints that no longer count: older ones, and those of a step that was never marked."""
+        current = set(self.markers[-1].saved.values()) if self.markers else set()
+        with suppress(FileNotFoundError), self._writing(self.folder / CHECKPOINTS, passing=FileNotFoundError):
+            for path in (self.folder / CHECKPOINTS).iterdir():
+                if path.name not in current:
+                    shutil.rmtree(path)
+
+    def _trim(self) -> None:
+        """Cut every record file back to the last marker."""
+        lengths = self.markers[-1].lengths if self.markers else {}
+        for name in TRIMMED:
+            path, length = self.folder / name, lengths.get(name, 0)
+            if self._length(name) < length:
+                raise RunDamaged(f"{path} is shorter than its {length} bytes in the journal; restore it from a copy")
+            if self._length(name) > length:
+                with self._writing(path):
+                    os.truncate(path, length)
+        self._prune()
+
+    def _length(self, name: str) -> int:
+        path = self.folder / name
+        return path.stat().st_size if path.exists() else 0
+
+    def _append(self, name: str, text: str, sync: bool = True) -> None:
+        path = self.folder / name
+        with self._writing(path), path.open("ab") as file:
+            file.write(text.encode())
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+
+    def _note(self, name: str, line: Mapping[str, Any]) -> None:
+        self._append(name, json.dumps(line) + "\n", sync=False)
+
+    def _write(self, name: str, content: bytes) -> None:
+        """Write a whole file so that it is either there or not."""
+        path, new = self.folder / name, self.folder / f"{name}.new"
+        with self._writing(path):
+            new.write_bytes(content)
+            _sync(new)
+            new.replace(path)
+            _sync(self.folder)
+
+    @contextmanager
+    def _writing(self, path: Path, passing: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if passing and isinstance(error, passing):
+                raise
+            reason = error.strerror or str(error)
+            advice = f"finished steps are safe; when it is put right: curricle resume {self.folder}"
+            raise RunUnwritable(f"cannot write {path}: {reason}; {advice}") from error
+
+
+# -- reading: for views and everyone else; needs no lock ---------------------------------------------------------------
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The resolved config of a run, as plain data."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise RunError(f"{folder} is not a run folder: it has no {CONFIG}")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunDamaged(f"{path} cannot be read: {error}") from error
+
+
+def read_records(folder: Path, kind: type[R]) -> list[tuple[Step, R]]:
+    """All records of a kind with the step that made them."""
+    found = []
+    for number, line in enumerate(_whole_lines(folder / FILES[kind]), start=1):
+        try:
+            values = json.loads(line)
+            step = Step(**{name: values.pop(name) for name in Step.model_fields})
+            found.append((step, kind.model_validate_json(json.dumps(values))))
+        except (ValueError, KeyError) as error:
+            raise RunDamaged(f"{folder / FILES[kind]}, line {number}: {error}") from error
+    return found
+
+
+def read_steps(folder: Path) -> list[Step]:
+    """The steps that are done."""
+    return [marker.step for marker in _lines(folder / JOURNAL, Marker)]
+
+
+def _tagged(step: Step, record: Record) -> str:
+    """A record as a line that says where it came from."""
+    return json.dumps({**step.model_dump(), **json.loads(record.to_json())}, ensure_ascii=False) + "\n"
+
+
+L = TypeVar("L", bound=Record)
+
+
+def _lines(path: Path, kind: type[L], trim: bool = False) -> list[L]:
+    """The records of a file; a line torn by a crash at the very end is dropped, any other bad line is damage."""
+    lines = _whole_lines(path)
+    if trim and path.exists() and (length := sum(len(line) for line in lines)) < path.stat().st_size:
+        os.truncate(path, length)
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(kind.from_json(line))
+        except ValidationError as error:
+            raise RunDamaged(f"{path}, line {number}: {error}") from error
+    return found
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    if not path.exists():
+        return []
+    try:
+        return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    except OSError as error:
+        raise RunDamaged(f"{path} cannot be read: {error}") from error
+
+
+def _owner(folder: Path) -> str:
+    try:
+        return (folder / LOCK).read_text(encoding="utf-8").strip() or "unknown"
+    except OSError:
+        return "unknown"
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

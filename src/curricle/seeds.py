@@ -1,0 +1,21 @@
+"""Randomness: one seed a run, and every draw from a generator derived from (seed, purpose, index).
+
+No generator outlives the call that made it, so no generator state has to be saved: a resumed run draws what the
+uninterrupted one would have drawn, and results do not depend on the number of workers.
+"""
+
+import hashlib
+import json
+
+import numpy as np
+
+
+def derive(seed: int, *purpose: str | int) -> int:
+    """Return a 63-bit seed that only this seed and purpose give."""
+    digest = hashlib.sha256(json.dumps([seed, *purpose]).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def generator(seed: int, *purpose: str | int) -> np.random.Generator:
+    """Return a fresh generator for one purpose."""
+    return np.random.default_rng(derive(seed, *purpose))

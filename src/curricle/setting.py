@@ -1,0 +1,163 @@
+"""Setting: the knobs of a world, declared once as a frozen pydantic model.
+
+    class Pond(Setting):
+        depth: float = knob(2.0, "Depth of the water in metres.", ge=0.5, le=9.0, harder="up")
+        fish: Literal["many", "few"] = knob("many", "How many fish live in it.", harder="up")
+
+Out of this one declaration come the prompt text and JSON schema for a language model, validation, random sampling, the
+heads of a policy and the command line's help. The defaults are the original world, the one that counts.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin
+
+import annotated_types
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from curricle.errors import DeclarationError, ValueRefused, nearest
+from curricle.records import Frozen, Knob, Value, Values
+
+_TRIES = 1000
+
+
+def knob(
+    default: Any,
+    sentence: str,
+    *,
+    ge: float | None = None,
+    le: float | None = None,
+    max_length: int | None = None,
+    harder: Literal["up", "down"] | None = None,
+) -> Any:
+    """Declare one knob: its original value, a sentence, bounds where it is a number, and which direction is harder."""
+    extra: Any = {"harder": harder} if harder else None
+    return Field(default, description=sentence, ge=ge, le=le, max_length=max_length, json_schema_extra=extra)
+
+
+class Setting(BaseModel):
+    """The base of every world's knobs; rules that span several knobs are `model_validator`s of the subclass."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
+    _knobs: ClassVar[tuple[Knob, ...]] = ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Check the declaration when the class is made, so that a bad one never reaches a run."""
+        cls._knobs = tuple(_knob(cls, name, field) for name, field in cls.model_fields.items())
+        try:
+            cls()
+        except ValidationError as error:
+            raise DeclarationError(f"{cls.__name__}: its defaults are not a valid setting: {error}") from None
+
+    @classmethod
+    def knobs(cls) -> tuple[Knob, ...]:
+        """The knobs in the order of their declaration."""
+        return cls._knobs
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Build a setting from plain values; knobs left out keep their original value, bad ones are all named."""
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise ValueRefused("; ".join(_refusal(cls, problem) for problem in error.errors())) from None
+
+    @classmethod
+    def sample(cls, rng: np.random.Generator) -> Self:
+        """Draw a setting uniformly from all that are valid (text knobs keep their original value)."""
+        for _ in range(_TRIES):
+            try:
+                return cls(**{k.name: _draw(k, rng) for k in cls._knobs})
+            except ValidationError:
+                continue  # a rule across knobs refused this combination
+        raise DeclarationError(
+            f"{cls.__name__}: {_TRIES} random settings in a row were invalid; its rules are too tight"
+        )
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """JSON schema for structured output: every knob required, none else, small integer ranges as enums."""
+        properties = {k.name: _schema(k) for k in cls._knobs}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": [k.name for k in cls._knobs],
+            "additionalProperties": False,
+        }
+
+    @property
+    def values(self) -> Values:
+        """The setting as plain data, for a record."""
+        return Frozen(self.model_dump())
+
+
+def _knob(cls: type[Setting], name: str, field: FieldInfo) -> Knob:
+    """Read one field's declaration into a record."""
+    where = f"{cls.__name__}.{name}"
+    if not field.description:
+        raise DeclarationError(f"{where}: a knob needs a sentence; declare it with knob(default, 'sentence', ...)")
+    if field.is_required():
+        raise DeclarationError(f"{where}: a knob needs a default, its value in the original world")
+    bounds = {type(m): m for m in field.metadata}
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    common: dict[str, Any] = {
+        "name": name,
+        "default": field.default,
+        "sentence": field.description,
+        "harder": extra.get("harder"),
+    }
+    kind = field.annotation
+    if kind is bool:
+        return Knob(kind="bool", **common)
+    if kind in (int, float):
+        if annotated_types.Ge not in bounds or annotated_types.Le not in bounds:
+            raise DeclarationError(f"{where}: a number needs both bounds, ge= and le=")
+        low, high = bounds[annotated_types.Ge].ge, bounds[annotated_types.Le].le
+        return Knob(kind="int" if kind is int else "float", low=low, high=high, **common)
+    if get_origin(kind) is Literal and all(isinstance(choice, str) for choice in get_args(kind)):
+        return Knob(kind="choice", choices=get_args(kind), **common)
+    if kind is str and annotated_types.MaxLen in bounds:
+        return Knob(kind="text", high=bounds[annotated_types.MaxLen].max_length, **common)
+    raise DeclarationError(
+        f"{where}: {kind} cannot be a knob; use bool, int, float, Literal['a', 'b'] or str with max_length"
+    )
+
+
+def _draw(knob: Knob, rng: np.random.Generator) -> Value:
+    """Draw one knob's value uniformly."""
+    if knob.kind == "int" and knob.low is not None and knob.high is not None:
+        return int(rng.integers(int(knob.low), int(knob.high) + 1))
+    if knob.kind == "float" and knob.low is not None and knob.high is not None:
+        return float(rng.uniform(knob.low, knob.high))
+    levels = knob.levels()
+    return levels[int(rng.integers(len(levels)))]
+
+
+def _schema(knob: Knob) -> dict[str, Any]:
+    """One knob's JSON schema; decoders keep enums more faithfully than bounds, so small ranges are written out."""
+    schema: dict[str, Any] = {"description": knob.sentence}
+    if knob.kind == "bool":
+        return schema | {"type": "boolean"}
+    if knob.kind == "choice":
+        return schema | {"enum": list(knob.choices)}
+    if knob.kind == "text":
+        return schema | {"type": "string", "maxLength": int(knob.high or 0)}
+    if knob.kind == "int" and len(knob.levels()) == (knob.high or 0) - (knob.low or 0) + 1:
+        return schema | {"enum": list(knob.levels())}
+    return schema | {"type": "integer" if knob.kind == "int" else "number", "minimum": knob.low, "maximum": knob.high}
+
+
+def _refusal(cls: type[Setting], problem: Any) -> str:
+    """Name the knob, the value and what is allowed."""
+    known = {k.name: k for k in cls.knobs()}
+    if not problem["loc"]:
+        return str(problem["msg"]).removeprefix("Value error, ")
+    name = str(problem["loc"][0])
+    if name not in known:
+        return f"unknown knob {name!r}, {nearest(name, known)}"
+    hint = ""
+    if known[name].kind == "choice" and isinstance(problem["input"], str):
+        hint = f"; {nearest(problem['input'], known[name].choices)}"
+    return f"{name} = {problem['input']!r} is not allowed: {known[name].allowed}{hint}"

@@ -1,0 +1,1 @@
+"""Views: they read a run folder and show it; deleting them breaks nothing."""

@@ -1,0 +1,52 @@
+"""Progress in the terminal: the running step with steps/s and the time left; silent when stderr is no terminal."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.text import Text
+
+from curricle.watcher import Watcher
+
+
+class Rate(ProgressColumn):
+    """Units per second."""
+
+    def render(self, task: Task) -> Text:
+        """Show the speed, once there is one."""
+        if not task.speed:
+            return Text("")
+        return Text(f"{task.speed:,.0f} {task.fields['unit']}/s", style="cyan")
+
+
+class Progress(Watcher):
+    """A watcher that draws one bar, for the step that is running."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeRemainingColumn())
+        self.bars = Bars(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.task = self.bars.add_task("starting", total=None, unit="")
+        self.title = ""
+
+    def __enter__(self) -> Self:
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bars.stop()
+
+    def begin(self, title: str, total: int, unit: str) -> None:
+        """Show the step; the parts of one long practice share a bar."""
+        if title != self.title:
+            self.title = title
+            self.bars.reset(self.task, description=title, total=total or None, unit=unit)
+
+    def report(self, at: int, done: int, metrics: Mapping[str, float]) -> None:
+        """Move the bar."""
+        if done:
+            self.bars.update(self.task, completed=done)

@@ -1,0 +1,168 @@
+"""World: the contract of everything an agent can be trained in.
+
+A world declares itself - a versioned id, its knobs (`Setting`), its skills and a guide - and gives either a vector of
+simulators (`VectorWorld`) or text tasks with an independent verifier (`TaskWorld`). Designers see the declaration only.
+The id's version rises with every change that can move results. File to imitate: `examples/vault.py`.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+
+from curricle import records
+from curricle import setting as knobs
+from curricle.errors import DeclarationError, ValueRefused
+from curricle.records import Brief, Cycle, Design, Message, Skill, Task, Verdict
+
+ID = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_]+)*-v[0-9]+")
+
+
+class World(ABC):
+    """What every world declares; a concrete world is a `VectorWorld` or a `TaskWorld`."""
+
+    id: ClassVar[str]
+    Options: ClassVar[type[records.Options]] = records.Options
+    Setting: ClassVar[type[knobs.Setting]]
+    skills: ClassVar[tuple[Skill, ...]]
+    guide: ClassVar[str]
+    """The rules of the world in markdown, for a designer that has never seen it."""
+    suggests: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Config that suits this world where the user says nothing, e.g. {"agent": {"id": "ppo"}}."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "id" in cls.__dict__:  # an abstract step between has none
+            _check_declaration(cls)
+
+    def __init__(self, options: records.Options | None = None, original: knobs.Setting | None = None) -> None:
+        self.options = options or self.Options()
+        self.original = original or self.Setting()
+        """The setting that counts: agents are tested in it."""
+
+    def setting(self, values: Mapping[str, Any]) -> knobs.Setting:
+        """Turn plain values into this world's setting; knobs left out are as in the original."""
+        try:
+            return self.Setting.of({**self.original.values, **values})
+        except ValueRefused as error:
+            raise ValueRefused(f"setting of {self.id}: {error}") from None
+
+    def brief(self, cycle: int, cycles: int, past: Sequence[Cycle] = ()) -> Brief:
+        """Tell a designer what this world offers and how the agent did so far."""
+        return Brief(
+            world=self.id,
+            guide=self.guide,
+            skills=self.skills,
+            knobs=self.Setting.knobs(),
+            original=self.original.values,
+            cycle=cycle,
+            cycles=cycles,
+            past=tuple(past),
+        )
+
+    def unaltered(self) -> Design:
+        """The original world, as a design."""
+        return Design(setting=self.original.values, by="original")
+
+    def succeeded(self, aim: str | None, shown: Iterable[str]) -> bool:
+        """Whether an attempt that showed these skills met an aim; without an aim it must show every skill."""
+        seen = set(shown)
+        return aim in seen if aim else all(skill.name in seen for skill in self.skills)
+
+    def headline(self, rates: Mapping[str, float]) -> float:
+        """Condense success rates per skill (0 to 1) into the one figure this world is known by, in percent."""
+        return 100 * sum(rates.get(s.name, 0.0) for s in self.skills) / len(self.skills)
+
+
+class WorldVector(VectorEnv[Any, Any, Any]):
+    """A Gymnasium vector environment in which every sub-environment has a setting of its own.
+
+    - Autoreset is SAME_STEP: a step that ends an episode returns the first observation of the next one;
+      `info["final_obs"]` holds the last of the ended one.
+    - `info["skills"]`, bool (environments, skills): what the episode of this step has shown so far, this step included.
+    - `reset(seed=[...], options={"settings": [...], "reset_mask": mask})` restarts the masked ones (default: all).
+    """
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - Gymnasium's own form
+
+    @abstractmethod
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start sub-environments, each from its own seed."""
+
+    @abstractmethod
+    def assign(self, index: int, setting: knobs.Setting) -> None:
+        """Give a sub-environment another setting, from its next reset on."""
+
+    def snapshot(self) -> dict[str, NDArray[Any]] | None:
+        """The whole state as arrays, or None where it cannot be saved (episodes then restart after a checkpoint)."""
+        return None
+
+    def restore(self, snapshot: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a snapshot."""
+        raise NotImplementedError(f"{type(self).__name__} takes no snapshots")
+
+
+class VectorWorld(World):
+    """A world of simulators, for agents that act step by step."""
+
+    @abstractmethod
+    def vector(self, settings: Sequence[knobs.Setting]) -> WorldVector:
+        """One sub-environment a setting."""
+
+    def names(self, shown: NDArray[np.bool_]) -> list[str]:
+        """The skills of one row of `info["skills"]`."""
+        return [skill.name for skill, yes in zip(self.skills, shown, strict=True) if yes]
+
+
+class TaskWorld(World):
+    """A world of text tasks, for agents that answer; who writes a task never grades it.
+
+    A conversation is the task's prompt followed by what `transcript` holds: agent, world, agent, ... Both methods below
+    are functions of it alone, so an attempt can be replayed, batched and judged anywhere.
+    """
+
+    @abstractmethod
+    def tasks(self, setting: knobs.Setting, n: int, seed: int) -> list[Task]:
+        """Draw n tasks of a setting; the same seed gives the same tasks."""
+
+    @abstractmethod
+    def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
+        """Judge a finished attempt."""
+
+    def reply(self, task: Task, transcript: Sequence[Message]) -> Message | None:
+        """The world's answer to the agent's last message, or None when the attempt is over (here: after one answer)."""
+        return None
+
+
+def _check_declaration(cls: type[World]) -> None:
+    """Refuse a world whose parts do not fit together, when its class is made."""
+    if not ID.fullmatch(cls.id):
+        raise DeclarationError(
+            f"{cls.__name__}.id = {cls.id!r}: an id is a lower-case name with a version, like 'pond-v1'"
+        )
+    for name in ("Setting", "skills", "guide"):
+        if not hasattr(cls, name):
+            raise DeclarationError(f"{cls.__name__} ({cls.id}) lacks {name!r}")
+    if not cls.skills:
+        raise DeclarationError(f"{cls.id}: a world needs at least one skill")
+    ready: set[str] = set()
+    waiting = {skill.name: set(skill.needs) for skill in cls.skills}
+    if len(waiting) != len(cls.skills):
+        raise DeclarationError(f"{cls.id}: two skills share a name")
+    for skill in cls.skills:
+        if unknown := set(skill.needs) - set(waiting):
+            raise DeclarationError(f"{cls.id}: skill {skill.name!r} needs {sorted(unknown)}, which are no skills")
+        try:
+            cls.Setting.of(skill.eased_by)
+        except ValueRefused as error:
+            raise DeclarationError(f"{cls.id}: skill {skill.name!r} is eased by a bad setting: {error}") from None
+    while free := {name for name, needs in waiting.items() if needs <= ready} - ready:
+        ready |= free
+    if ready != set(waiting):
+        raise DeclarationError(f"{cls.id}: the skills {sorted(set(waiting) - ready)} need each other in a circle")

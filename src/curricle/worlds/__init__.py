@@ -1,0 +1,1 @@
+"""Worlds: implementations of `curricle.world`, one file or folder each."""

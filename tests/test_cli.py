@@ -1,0 +1,112 @@
+"""The command line, as a user meets it: real processes, exit codes, what goes to stdout and what to stderr."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from parts import ROOT
+
+VAULT = f"{ROOT}/examples/vault.py:Vault"
+QUICK = ["--set", "schedule.per_cycle=400", "--set", "schedule.final=100", "--set", "schedule.cycles=2"]
+
+
+def curricle(*arguments, cwd=None):
+    command = [sys.executable, "-m", "curricle", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+def test_run_then_show_then_resume(tmp_path):
+    first = curricle("run", VAULT, "--out", tmp_path / "run", "--seed", 3, "--designer", "random", *QUICK)
+    assert first.returncode == 0, first.stderr
+    assert first.stderr.splitlines() == [
+        f"{tmp_path / 'run'}: world vault-v1, designer random-v1, agent tabular-v1, seed 3"
+    ], "quiet when nobody watches"
+    for word in ("open_1", "open_3", "cycle 1", "cycle 2", "final", "headline", "reward", "training episodes"):
+        assert word in first.stdout
+    assert curricle("show", tmp_path / "run").stdout == first.stdout
+    assert curricle("resume", tmp_path / "run").stdout == first.stdout
+
+
+def test_runs_get_a_folder_of_their_own(tmp_path):
+    for _ in range(2):
+        assert curricle("run", VAULT, *QUICK, cwd=tmp_path).returncode == 0
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == [
+        "vault-v1--tutor-v1--tabular-v1--s0",
+        "vault-v1--tutor-v1--tabular-v1--s0--2",
+    ]
+
+
+def test_progress_is_drawn_for_a_person(tmp_path):
+    reader, writer = pty.openpty()
+    command = [sys.executable, "-m", "curricle", "run", VAULT, "--out", str(tmp_path / "run")]
+    child = subprocess.Popen(command, stderr=writer, stdout=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"})
+    os.close(writer)
+    seen = b""
+    try:
+        while piece := os.read(reader, 65536):
+            seen += piece
+    except OSError:  # the child closed its end
+        pass
+    assert child.wait() == 0
+    assert b"practice" in seen and b"steps/s" in seen
+
+
+def test_an_interrupted_run_says_how_to_go_on(tmp_path):
+    long = ["--set", "schedule.per_cycle=4000000", "--set", "schedule.save_every=4000000"]
+    command = [sys.executable, "-m", "curricle", "run", VAULT, "--out", str(tmp_path / "run"), *long]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    while not (tmp_path / "run" / "metrics.jsonl").exists():
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    _, stderr = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert f"interrupted; go on with: curricle resume {tmp_path / 'run'}" in stderr and "Traceback" not in stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["run", "crafterr_"], 2, "there is no world 'crafterr_'"),
+        (["run", VAULT, "--set", "schedule.cycels=2"], 2, "unknown key 'cycels', did you mean 'cycles'?"),
+        (["run", VAULT, "--set", "original.dials=9"], 2, "dials = 9 is not allowed: whole number from 1 to 5"),
+        (["run", "nowhere.toml"], 2, "config nowhere.toml:"),
+        (["run", "nowhere.py:World"], 1, "no such file"),
+        (["show", "nowhere"], 1, "nowhere is not a run folder"),
+        (["resume", "nowhere"], 1, "nowhere is not a run folder"),
+        (["resum", "nowhere"], 2, "resume"),
+        (["worlds", "zzz"], 2, "there is no world 'zzz'"),
+    ],
+)
+def test_mistakes_get_one_line_and_an_exit_code(arguments, code, message, tmp_path):
+    done = curricle(*arguments, cwd=tmp_path)
+    assert done.returncode == code
+    assert message in done.stderr and "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_lists_show_the_knobs():
+    designers = curricle("designers").stdout
+    for word in ("tutor-v1", "none-v1", "easy_to_hard-v1", "candidates = 16: How many designs are ranked."):
+        assert word in designers
+    assert "discount = 0.97: Discount of later reward (gamma)." in curricle("agents", "tabular").stdout
+    world = curricle("worlds", VAULT).stdout
+    assert "original.dials (whole number from 1 to 5; original 5): Dials of each combination. Harder: up." in world
+    assert curricle("worlds").returncode == 0
+
+
+def test_the_brief_of_a_designer(tmp_path):
+    first = curricle("design", VAULT).stdout
+    assert first.startswith("# vault-v1, cycle 1 of 4") and "+/-" not in first
+    curricle("run", VAULT, "--out", tmp_path / "run", *QUICK)
+    later = curricle("design", VAULT, "--run", tmp_path / "run").stdout
+    assert later.startswith("# vault-v1, cycle 3 of 2") and "- open_1: " in later and "- aim open_1: " in later
+
+
+def test_version():
+    from curricle import __version__
+
+    assert curricle("--version").stdout.strip() == f"curricle {__version__}"

@@ -1,0 +1,88 @@
+"""Config files, overrides, and the errors that name what is wrong."""
+
+import pytest
+from parts import ROOT
+
+from curricle.config import load, override, resolve
+from curricle.errors import CurricleError, UsageError
+
+VAULT = f"{ROOT}/examples/vault.py:Vault"
+
+
+def test_a_world_alone_is_a_whole_config():
+    config = resolve(load(VAULT))
+    assert (config.designer.id, config.agent.id, config.seed) == ("tutor-v1", "tabular-v1", 0)
+    assert config.schedule.per_cycle == 8_000, "the world's suggestion"
+
+
+def test_what_is_resolved_resolves_to_itself():
+    config = resolve(load(VAULT))
+    assert resolve(config.to_toml()).to_toml() == config.to_toml()
+    assert config.to_toml()["designer"]["id"] == "tutor-v1"
+    assert set(config.to_toml()["schedule"]) == set(type(config.schedule).model_fields), "nothing is left to defaults"
+
+
+def test_overrides():
+    pairs = [
+        "schedule.cycles=2",
+        "agent.rate=0.5",
+        "original.dials=3",
+        "designer.id=random",
+        "seed=7",
+        "schedule.ratio=2:1",
+    ]
+    config = resolve(override(load(VAULT), pairs))
+    assert config.schedule.cycles == 2 and config.agent_options.rate == 0.5 and config.original.dials == 3
+    assert config.designer.id == "random-v1" and config.seed == 7 and config.schedule.ratio == "2:1"
+
+
+def test_suggestions_for_one_agent_do_not_reach_another():
+    from curricle.registry import find
+    from curricle.world import World
+
+    class Fussy(find(World, VAULT)):
+        id = "fussy-v1"
+        suggests = {"agent": {"id": "tabular", "rate": 0.9}}  # noqa: RUF012
+
+    import sys
+
+    sys.modules[__name__].Fussy = Fussy
+    plain = {"world": {"id": f"{__name__}:Fussy"}}
+    assert resolve(plain).agent_options.rate == 0.9
+    assert resolve(plain | {"agent": {"id": "random"}}).agent.id == "random-v1"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (["schedule.cycels=2"], r"\[schedule\]: unknown key 'cycels', did you mean 'cycles'\?"),
+        (["shedule.cycles=2"], r"config: unknown key 'shedule', did you mean 'schedule'\?"),
+        (["agent.rat=0.5"], r"\[agent\] tabular-v1: unknown key 'rat', did you mean 'rate'\?"),
+        (["agent.rate=fast"], r"\[agent\] tabular-v1: rate = 'fast' is refused"),
+        (["agent.rate=7"], r"rate = 7 is refused: Input should be less than or equal to 1"),
+        (["original.dails=3"], r"setting of vault-v1: unknown knob 'dails', did you mean 'dials'\?"),
+        (["original.dials=9"], r"dials = 9 is not allowed: whole number from 1 to 5"),
+        (["designer.id=tutro"], r"there is no designer 'tutro': did you mean 'tutor'"),
+        (["seed=-1"], r"seed = -1 is refused"),
+        (["seed=x"], r"seed = 'x' is refused"),
+        (["cycles=2"], r"'cycles=2': write section.key=value"),
+        (["schedule.cycles"], r"write section.key=value"),
+        (["schedule.ratio=half"], r"ratio = 'half' is refused: write two whole numbers"),
+    ],
+)
+def test_bad_overrides_are_named(pairs, message):
+    with pytest.raises(CurricleError, match=message) as caught:
+        resolve(override(load(VAULT), pairs))
+    assert caught.value.exit_code == 2
+
+
+def test_bad_files_are_named(tmp_path):
+    with pytest.raises(UsageError, match=r"config .*none.toml: "):
+        load(str(tmp_path / "none.toml"))
+    (tmp_path / "bad.toml").write_text("seed = = 3")
+    with pytest.raises(UsageError, match=r"config .*bad.toml: "):
+        load(str(tmp_path / "bad.toml"))
+    with pytest.raises(UsageError, match=r"\[world\] needs an id"):
+        resolve({})
+    with pytest.raises(UsageError, match=r"agent = 3 must be a table"):
+        resolve({"world": {"id": VAULT}, "agent": 3})

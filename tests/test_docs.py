@@ -1,0 +1,124 @@
+"""Prose that can rot is executed: README, CONTRIBUTING, configs, examples."""
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from parts import ROOT
+
+from curricle import config
+from curricle.records import Outcome
+from curricle.registry import BUILT_IN, find
+from curricle.run import read_records
+from curricle.world import World
+
+README, CONTRIBUTING = (ROOT / "README.md").read_text(), (ROOT / "CONTRIBUTING.md").read_text()
+SMALL = ["schedule.per_cycle=400", "schedule.final=100", "schedule.save_every=200", "schedule.test_seeds=2"]
+
+
+def blocks(text, language):
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [content for name, content in found if name == language]
+
+
+@pytest.fixture
+def at_root(tmp_path, monkeypatch):
+    """A folder that looks like the repository's root, to run its commands in."""
+    for name in ("examples", "configs", "tests"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_readme_quickstart_runs(at_root):
+    (code,) = blocks(README, "python")
+    assert len(code.strip().splitlines()) <= 12
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "open_3" in done.stdout and "final" in done.stdout
+
+
+def test_readme_commands_run(at_root):
+    (text,) = blocks(README, "sh")
+    for line in text.strip().splitlines():
+        words = shlex.split(line, comments=True)
+        assert words[0] == "curricle"
+        done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout, (line, done.stderr)
+
+
+def test_readme_is_short_and_names_the_two_commands():
+    assert len(README.splitlines()) < 150
+    makefile = (ROOT / "Makefile").read_text()
+    for target in ("demo", "test", "lint"):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+    assert "make demo" in README and "make test" in README
+    assert "make lint test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_readme_tree_is_the_tree():
+    tree = next(block for block in blocks(README, "") if block.startswith("src/curricle/"))
+    named = set(re.findall(r"\b([a-z_]+\.py)\b", tree)) | set(re.findall(r"^ *([a-z_]+)/", tree, re.MULTILINE))
+    package = ROOT / "src" / "curricle"
+    shown = [p for p in package.rglob("*") if "__" not in str(p.relative_to(package)) and p.suffix in ("", ".py")]
+    inside = {p.name for p in shown if len(p.relative_to(package).parts) <= 2 and (p.is_dir() or p.suffix)}
+    outside = {
+        p.name for p in ROOT.iterdir() if p.is_dir() and p.name in ("configs", "examples", "tests", "benchmarks")
+    }
+    missing = {n for n in inside | outside if n not in named}
+    assert not missing, f"the README's tree lacks {sorted(missing)}"
+    for name in named - {"src", "vault.py"}:
+        assert name in inside | outside, f"the README's tree has {name}, which does not exist"
+
+
+def test_readme_lists_the_designers():
+    rows = set(re.findall(r"^\| `([a-z_]+)` \|", README, re.MULTILINE))
+    assert rows == {id.rpartition("-v")[0] for id in BUILT_IN["designers"]}
+
+
+def test_contributing_example_is_a_world_that_runs(tmp_path):
+    (code,) = blocks(CONTRIBUTING, "python")
+    (tmp_path / "lake.py").write_text(code)
+    config.start(config.resolve(config.override(config.load(f"{tmp_path}/lake.py:Lake"), SMALL)), tmp_path / "run")
+    assert read_records(tmp_path / "run", Outcome)
+
+
+def test_contributing_names_files_that_exist():
+    for name in re.findall(r"`((?:src|examples|tests)/[\w/.]+)`", CONTRIBUTING):
+        assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize(
+    "path", sorted([*ROOT.glob("configs/*.toml"), *ROOT.glob("tests/*.toml")]), ids=lambda p: p.stem
+)
+def test_every_config_runs(path, at_root):
+    plain = tomllib.loads(path.read_text())
+    resolved = config.resolve(plain)
+    assert resolved.to_toml()["schedule"].items() >= plain["schedule"].items()
+    config.start(config.resolve(config.override(plain, SMALL)), Path("run"))
+    assert read_records(Path("run"), Outcome)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*.py")), ids=lambda p: p.stem)
+def test_every_example_runs(path, at_root):
+    name = next(n for n in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE) if is_world(path, n))
+    config.start(config.resolve(config.override(config.load(f"{path}:{name}"), SMALL)), Path("run"))
+    assert read_records(Path("run"), Outcome)
+
+
+def is_world(path, name):
+    try:
+        return bool(find(World, f"{path}:{name}"))
+    except Exception:
+        return False
+
+
+def test_the_papers_schedules_are_config_files(at_root):
+    envgen = config.resolve(config.load("configs/envgen-vault.toml")).schedule
+    assert (envgen.cycles, envgen.designed, envgen.original, envgen.final) == (4, 120_000, 120_000, 1_000_000)
+    genenv = config.resolve(config.load("tests/genenv-ladder.toml"))
+    assert (genenv.schedule.designed, genenv.schedule.original, genenv.agent.unit) == (64 * 8, 0, "rollouts")

@@ -1,0 +1,138 @@
+"""A run killed with SIGKILL at any moment, in every phase, resumes and ends with the bytes of the uninterrupted run."""
+
+import multiprocessing
+import random
+import time
+from pathlib import Path
+
+import pytest
+import toys
+
+from curricle import config
+from curricle.errors import RunUnwritable
+from curricle.run import CHECKPOINTS, CONFIG, ENVIRONMENT, LOCK, TENSORBOARD, TIMINGS
+
+HERE = Path(__file__).parent
+NOT_RESULTS = {ENVIRONMENT, TIMINGS, TENSORBOARD, LOCK}
+PHASES = ("designs", "practice, designed", "practice, original", "tested", "learns")
+SCHEDULE = {"cycles": 3, "designs": 3, "test_seeds": 4}
+RUNS = {
+    "vault": {
+        "world": {"id": f"{HERE.parent}/examples/vault.py:Vault"},
+        "schedule": {**SCHEDULE, "per_cycle": 800, "final": 800, "save_every": 200},
+        "log": {"tensorboard": False},
+    },
+    "ladder": {
+        "world": {"id": f"{HERE}/toys.py:Ladder"},
+        "designer": {"id": f"{HERE}/toys.py:Chatty"},
+        "schedule": {**SCHEDULE, "per_cycle": 400, "final": 200, "save_every": 100, "test_episodes": 10},
+        "log": {"tensorboard": True},
+    },
+    "adversary": {
+        "world": {"id": f"{HERE}/toys.py:Ladder"},
+        "designer": {"id": "adversarial"},
+        "schedule": {**SCHEDULE, "per_cycle": 400, "final": 200, "save_every": 100, "test_episodes": 10},
+        "log": {"tensorboard": False},
+    },
+}
+
+
+def work(folder: Path, plain: dict, phase) -> None:
+    """What the victim does: begin the run, or go on with it."""
+    watcher = toys.Pointer(phase)
+    if (folder / CONFIG).exists():
+        config.resume(folder, watcher)
+    else:
+        config.start(config.resolve(plain), folder, watcher)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    named = {path.relative_to(folder): path for path in files}
+    return {str(name): path.read_bytes() for name, path in named.items() if name.parts[0] not in NOT_RESULTS}
+
+
+@pytest.fixture(scope="module")
+def server():
+    """Children forked from a warm process: a kill costs milliseconds, so there can be many."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["toys", "curricle.cli"])
+    return context
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_killed_at_many_moments_it_ends_with_the_same_bytes(name, server, tmp_path):
+    rng, whole, broken = random.Random(name), tmp_path / "whole", tmp_path / "broken"
+    phase = server.Array("c", 80)
+    config.start(config.resolve(RUNS[name]), whole)
+    hit, kills = dict.fromkeys(PHASES, 0), 0
+    for attempt in range(400):
+        child = server.Process(target=work, args=(broken, RUNS[name], phase))
+        phase.value = b""
+        child.start()
+        if attempt % 4 == 3:  # any moment at all, the making of the folder included
+            time.sleep(rng.uniform(0, 0.08))
+        else:  # a moment inside the phase that was hit least
+            wanted = min(hit, key=lambda p: (hit[p], rng.random()))
+            while child.is_alive() and wanted not in phase.value.decode():
+                time.sleep(0.0002)
+            time.sleep(rng.choice([0.0, 0.001, 0.002, 0.005, 0.01]))
+        if kills >= 60 and min(hit.values()) >= 4:
+            break
+        child.kill()
+        child.join()
+        if child.exitcode == 0:
+            continue
+        kills += 1
+        for part in PHASES:
+            hit[part] += part in phase.value.decode()
+        if attempt % 20 == 19:  # after this many kills of one stretch, start a new one
+            for path in sorted(broken.rglob("*"), reverse=True):
+                path.unlink() if path.is_file() else path.rmdir()
+    child.join()
+    work(broken, RUNS[name], phase)
+    assert kills >= 60 and min(hit.values()) >= 4, (kills, hit)
+    assert contents(broken) == contents(whole)
+
+
+def limited(folder: Path, plain: dict, phase, limit: int, said) -> None:
+    """The victim's disk takes no file longer than `limit` bytes: what a full disk does to a write."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        work(folder, plain, phase)
+    except RunUnwritable as error:
+        said.value = str(error).encode()[:400]
+
+
+@pytest.mark.parametrize("limit", [0, 100, 1000, 2000, 3000])
+def test_a_full_disk_is_named_and_leaves_the_run_resumable(limit, server, tmp_path):
+    pytest.importorskip("resource")
+    whole, broken, phase, said = tmp_path / "whole", tmp_path / "broken", server.Array("c", 80), server.Array("c", 500)
+    config.start(config.resolve(RUNS["vault"]), whole)
+    child = server.Process(target=limited, args=(broken, RUNS["vault"], phase, limit, said))
+    child.start()
+    child.join()
+    assert b"cannot write" in said.value and b"curricle resume" in said.value and str(broken).encode() in said.value
+    work(broken, RUNS["vault"], phase)
+    assert contents(broken) == contents(whole)
+
+
+def test_only_the_current_checkpoints_are_kept(tmp_path):
+    config.start(config.resolve(RUNS["vault"]), tmp_path / "run")
+    assert sorted(p.name.split("-")[1] for p in (tmp_path / "run" / CHECKPOINTS).iterdir()) == ["agent", "designer"]
+
+
+def test_no_exchange_is_paid_for_twice(server, tmp_path):
+    """Killed right after the first answer came in: the second sitting uses it instead of asking again."""
+    phase, folder = server.Array("c", 80), tmp_path / "run"
+    child = server.Process(target=work, args=(folder, RUNS["ladder"], phase))
+    child.start()
+    while not (folder / "exchanges.jsonl").exists():
+        time.sleep(0.0005)
+    child.kill()
+    child.join()
+    work(folder, RUNS["ladder"], phase)
+    prompts = (folder / "exchanges.jsonl").read_text().splitlines()
+    assert len(prompts) == len(set(prompts)) == SCHEDULE["cycles"] * SCHEDULE["designs"]

@@ -1,0 +1,146 @@
+"""The loop does what its page says: order, budgets, equal totals, and what it refuses."""
+
+import pytest
+from parts import LADDER, ROOT, VAULT
+
+from curricle import config
+from curricle.agents.tabular import Tabular
+from curricle.designer import Designer
+from curricle.errors import DesignerError
+from curricle.loop import Loop, Schedule
+from curricle.records import Design, Outcome, Scores
+from curricle.run import Run, read_records, read_steps
+
+TOYS = f"{ROOT}/tests/toys.py"
+SMALL = {
+    "cycles": 3,
+    "designs": 2,
+    "per_cycle": 300,
+    "final": 100,
+    "save_every": 100,
+    "test_seeds": 3,
+    "test_episodes": 20,
+}
+
+
+def start(folder, world=f"{TOYS}:Ladder", **sections):
+    sections.setdefault("log", {"tensorboard": False})
+    sections["schedule"] = {**SMALL, **sections.get("schedule", {})}
+    return config.start(config.resolve({"world": {"id": world}, **sections}), folder)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "designed", "original"),
+    [
+        ("1:1", 120_000, 120_000),
+        ("5:1", 200_000, 40_000),
+        ("2:1", 160_000, 80_000),
+        ("1:0", 240_000, 0),
+        ("0:1", 0, 240_000),
+    ],
+)
+def test_ratio(ratio, designed, original):
+    schedule = Schedule(ratio=ratio)
+    assert (schedule.designed, schedule.original) == (designed, original)
+
+
+def test_the_default_is_envgens_crafter_run():
+    s = Schedule()
+    assert (s.cycles, s.designs, s.designed, s.original, s.final, s.test_seeds) == (
+        4,
+        4,
+        120_000,
+        120_000,
+        1_000_000,
+        12,
+    )
+    assert s.cycles * (s.designed + s.original) + s.final == 1_960_000
+
+
+@pytest.mark.parametrize("designer", ["none", "random", "tutor"])
+@pytest.mark.parametrize("ratio", ["1:1", "2:1", "1:0", "0:1"])
+def test_every_designer_gets_the_same_total(designer, ratio, tmp_path):
+    start(tmp_path / "run", designer={"id": designer}, schedule={"ratio": ratio})
+    outcomes = read_records(tmp_path / "run", Outcome)
+    assert sum(o.spent for _, o in outcomes) == 3 * 300 + 100
+    split = {
+        phase: sum(o.spent for s, o in outcomes if s.phase == phase and s.cycle <= 3)
+        for phase in ("designed", "original")
+    }
+    assert split["designed"] == 3 * Schedule(**SMALL | {"ratio": ratio}).designed
+
+
+def test_without_designs_the_agent_practises_in_the_original(tmp_path):
+    start(tmp_path / "run", designer={"id": "none"})
+    assert read_records(tmp_path / "run", Design) == []
+    assert {o.design.by for _, o in read_records(tmp_path / "run", Outcome)} == {"original"}
+
+
+def test_scores_hold_mean_std_and_n_over_test_seeds(tmp_path):
+    start(tmp_path / "run", designer={"id": "none"}, agent={"rate": 0.008}, schedule={"per_cycle": 600, "cycles": 8})
+    for _, scores in read_records(tmp_path / "run", Scores):
+        assert set(scores.skills) == {"sums", "words"}
+        assert all(score.n == 3 for score in scores.skills.values())
+    assert any(score.std > 0 for _, s in read_records(tmp_path / "run", Scores) for score in s.skills.values())
+
+
+def test_the_student_learns_more_with_a_tutor_than_without(tmp_path):
+    """With closed-form learning: tasks far above the student teach it almost nothing."""
+    budget = {"per_cycle": 600, "cycles": 8, "final": 100}
+    slow = {"rate": 0.004}
+    alone = start(tmp_path / "none", designer={"id": "none"}, agent=slow, schedule=budget)
+    taught = start(tmp_path / "tutor", designer={"id": "tutor"}, agent=slow, schedule=budget)
+    assert alone.skills["sums"].mean < 0.1 < 0.4 < taught.skills["sums"].mean, "half of the tasks are about sums"
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        start(tmp_path / name, seed=seed, designer={"id": "random"})
+    read = {name: (tmp_path / name / "outcomes.jsonl").read_bytes() for name in "abc"}
+    assert read["a"] == read["b"] != read["c"]
+
+
+class Wrong(Designer):
+    id = "wrong-v1"
+    design = Design(setting={})
+
+    def propose(self, brief, n, workshop):
+        return [self.design]
+
+
+@pytest.mark.parametrize(
+    ("design", "message"),
+    [
+        (
+            Design(setting={"dials": 99}),
+            "wrong-v1 proposed a bad design: setting of vault-v1: dials = 99 is not allowed",
+        ),
+        (Design(setting={"doors": 1}), "unknown knob 'doors'"),
+        (Design(setting={}, aim="fly"), "wrong-v1 aims at 'fly', which is no skill of vault-v1"),
+    ],
+)
+def test_a_bad_design_is_refused_before_practice(design, message, tmp_path):
+    world, schedule = VAULT(), Schedule(cycles=1, per_cycle=80, final=0, save_every=80)
+    designer = Wrong(world.Setting)
+    designer.design = design
+    with Run.create(tmp_path / "run", {}) as run, pytest.raises(DesignerError, match=message):
+        Loop(world, designer, Tabular(world), schedule, run, 0, lambda: Tabular(world)).train()
+    assert read_steps(tmp_path / "run") == []
+
+
+def test_knobs_that_a_design_leaves_out_are_the_originals(tmp_path):
+    world = VAULT(original=VAULT.Setting(dials=2))
+    designer = Wrong(world.Setting)
+    designer.design = Design(setting={"alarm": 0.5}, aim="open_1")
+    with Run.create(tmp_path / "run", {}) as run:
+        schedule = Schedule(cycles=1, per_cycle=160, final=0, save_every=80, test_seeds=1)
+        Loop(world, designer, Tabular(world), schedule, run, 0, lambda: Tabular(world)).train()
+    ((_, design),) = read_records(tmp_path / "run", Design)
+    assert design.setting == {"dials": 2, "open_doors": 0, "alarm": 0.5} and design.by == "wrong-v1"
+
+
+def test_an_original_of_ones_own(tmp_path):
+    start(tmp_path / "run", original={"difficulty": 0.0, "topic": "sums"}, designer={"id": "none"})
+    assert all(o.design.setting["difficulty"] == 0.0 for _, o in read_records(tmp_path / "run", Outcome))
+    assert read_records(tmp_path / "run", Scores)[0][1].skills["sums"].mean > 0.4
+    assert LADDER.Setting().difficulty == 0.8

@@ -1,0 +1,118 @@
+"""Names, versions, entry points of third parties, and plug-ins that do not load."""
+
+import subprocess
+import sys
+
+import pytest
+from parts import ROOT
+
+from curricle.agent import Agent
+from curricle.designer import Designer
+from curricle.errors import PluginError, UsageError
+from curricle.registry import BUILT_IN, find, installed
+from curricle.world import World
+
+PLUGIN = '''
+from curricle import Designer
+class Old(Designer):
+    """An old one."""
+    id = "mine-v2"
+    def propose(self, brief, n, workshop): return []
+class New(Old):
+    """A new one."""
+    id = "mine-v10"
+class Misnamed(Old):
+    id = "other-v1"
+not_a_class = 3
+'''
+ENTRIES = """
+[curricle.designers]
+mine-v2 = my_plugin:Old
+mine-v10 = my_plugin:New
+torn-v1 = my_plugin_torn:Torn
+lost-v1 = my_plugin:Lost
+three-v1 = my_plugin:not_a_class
+misnamed-v1 = my_plugin:Misnamed
+tutor-v1 = my_plugin:Old
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """A package as pip would install it."""
+    (tmp_path / "my_plugin.py").write_text(PLUGIN)
+    (tmp_path / "my_plugin_torn.py").write_text("raise RuntimeError('no licence')")
+    info = tmp_path / "my_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRIES)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", [World, Designer, Agent])
+def test_everything_built_in_loads_and_agrees_with_its_id(kind):
+    for id, part in installed(kind):
+        assert not isinstance(part, PluginError), part
+        assert part.id == id and find(kind, id) is part and find(kind, id.rpartition("-v")[0]).id == id
+        assert part.__doc__ and "\n" not in part.__doc__.strip().splitlines()[0]
+        assert all(field.description for field in part.Options.model_fields.values()), f"{id}: an option lacks its help"
+
+
+def test_a_plugin_is_found_and_the_newest_version_wins(plugin):
+    assert find(Designer, "mine-v2").__name__ == "Old"
+    assert find(Designer, "mine").__name__ == "New", "v10 is newer than v2"
+    assert find(Designer, "tutor").__module__.startswith("curricle."), "a built-in's id cannot be taken"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("torn", r"designer 'torn-v1' \(my_plugin_torn:Torn\) cannot be loaded: RuntimeError: no licence"),
+        ("lost", r"designer 'lost-v1' \(my_plugin:Lost\) cannot be loaded: AttributeError"),
+        ("three", r"designer 'three-v1' \(my_plugin:not_a_class\) is not a Designer class but 3"),
+        ("misnamed", r"'misnamed-v1' .* calls itself 'other-v1'"),
+        ("nowhere.module:X", r"designer 'nowhere.module:X' cannot be loaded: ModuleNotFoundError"),
+        ("nowhere/file.py:X", r"cannot be loaded: FileNotFoundError: no such file"),
+        ("curricle.world:World", r"is not a Designer class"),
+    ],
+)
+def test_a_bad_plugin_is_named(plugin, name, message):
+    with pytest.raises(PluginError, match=message):
+        find(Designer, name)
+
+
+def test_the_list_shows_broken_plugins_and_goes_on(plugin):
+    found = dict(installed(Designer))
+    assert isinstance(found["torn-v1"], PluginError) and found["mine-v2"].__name__ == "Old"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        (Designer, "tuter", "there is no designer 'tuter': did you mean 'tutor'"),
+        (Agent, "tabular-v9", "there is no agent 'tabular-v9': did you mean 'tabular-v1'"),
+        (World, "zzzzzz", "there is no world 'zzzzzz': "),
+    ],
+)
+def test_unknown_names_suggest_the_nearest(kind, name, message):
+    with pytest.raises(UsageError, match=message):
+        find(kind, name)
+
+
+def test_nothing_is_imported_before_it_is_asked_for():
+    heavy = ("gymnasium", "numba", "torch", "transformers", "openai", "tensorboardX")
+    code = f"import sys, curricle; print([m for m in {heavy} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+    parts = ("curricle.worlds", "curricle.agents", "curricle.designers")
+    code = f"import sys, curricle.registry; print([m for m in sys.modules if m.startswith({parts})])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_a_file_is_imported_once():
+    place = f"{ROOT}/examples/vault.py:Vault"
+    assert find(World, place) is find(World, place)
+
+
+def test_built_in_places_exist():
+    assert all(ids for group, ids in BUILT_IN.items() if group != "worlds")
