@@ -1,9 +1,11 @@
 """Everything that is registered, and the toys and examples, for the contract sweeps."""
 
+import zlib
 from pathlib import Path
 
 from curricle.agent import Agent
 from curricle.designer import Designer
+from curricle.records import Outcome
 from curricle.registry import find, installed
 from curricle.world import World
 
@@ -28,12 +30,15 @@ class Bench:
     def __init__(self, world):
         self.world, self.exchanges, self.trials = world, [], []
 
-    def trial(self, designs, *, practised=None):
-        from curricle.records import Outcome
+    cycle = 1
 
+    def report(self, figures):
+        """Nobody reads it."""
+
+    def trial(self, designs, *, episodes=12, practised=None):
         self.trials.append((len(designs), practised))
         names = [skill.name for skill in self.world.skills]
-        easiness = [sum(hash(v) for v in d.setting.values()) % 7 for d in designs]
+        easiness = [zlib.crc32(d.to_json().encode()) % 7 for d in designs]
         return [
             Outcome(design=d, attempts=10, successes=0, skills={names[0]: e})
             for d, e in zip(designs, easiness, strict=True)

@@ -1,5 +1,6 @@
 """Contract of every registered agent: outcomes that add up, tests without learning, checkpoints, determinism."""
 
+import gymnasium
 import numpy as np
 import pytest
 from parts import AGENTS, LADDER, VAULT, quiet
@@ -43,7 +44,7 @@ def test_practice_is_counted_from_its_own_attempts(cls):
 
 
 def test_measuring_changes_nothing(cls, tmp_path):
-    world, agent = home(cls), None
+    world = home(cls)
     agent = cls(world)
     agent.practise(pair(world), 400, seed=1, report=quiet)
     before = saved(agent, tmp_path / "before")
@@ -51,6 +52,7 @@ def test_measuring_changes_nothing(cls, tmp_path):
     assert saved(agent, tmp_path / "after") == before
     assert [o.attempts for o in outcomes] == [2, 2, 2]
     assert outcomes == agent.measure([world.unaltered()] * 3, [5, 5, 6], 2)
+    assert outcomes[2] == agent.measure([world.unaltered()], [6], 2)[0], "a seed decides, not its place in the list"
 
 
 def test_the_same_seed_learns_the_same(cls, tmp_path):
@@ -87,6 +89,30 @@ def test_tabular_learns_where_chance_does_not():
     (good,), (bad,) = (agent.measure([design], [1], 50) for agent in (learnt, chance))
     assert good.share("open_1") == 1.0
     assert bad.share("open_1") < 0.8
+
+
+def test_a_world_without_end_is_named(monkeypatch):
+    monkeypatch.setattr("curricle.agents.episodes.LONGEST", 50)
+    endless = type("Endless", (VAULT,), {"id": "endless-v1", "make": lambda self, setting: Endless()})
+    with pytest.raises(AgentError, match="endless-v1: no episode ended within 50 steps"):
+        RandomAgent(endless()).measure([endless().unaltered()], [0], 1)
+
+
+class Endless(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Discrete(5, start=-2), gymnasium.spaces.Discrete(2, start=1)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return -2, {}
+
+    def step(self, action):
+        assert action in (1, 2)
+        return 2, 0.0, False, False, {"opened": None}
+
+
+def test_tabular_counts_from_where_the_spaces_start():
+    offset = type("Offset", (VAULT,), {"id": "offset-v1", "make": lambda self, setting: Endless()})
+    Tabular(offset()).practise([offset().unaltered()], 80, seed=0, report=quiet)
 
 
 def test_damaged_checkpoints_are_named(tmp_path):

@@ -25,10 +25,29 @@ def test_run_then_show_then_resume(tmp_path):
     assert first.stderr.splitlines() == [
         f"{tmp_path / 'run'}: world vault-v1, designer random-v1, agent tabular-v1, seed 3"
     ], "quiet when nobody watches"
-    for word in ("open_1", "open_3", "cycle 1", "cycle 2", "final", "headline", "reward", "training episodes"):
+    for word in ("open_1", "open_3", "cycle 1", "cycle 2", "final", "headline", "reward", "training attempts"):
         assert word in first.stdout
     assert curricle("show", tmp_path / "run").stdout == first.stdout
     assert curricle("resume", tmp_path / "run").stdout == first.stdout
+
+
+@pytest.mark.parametrize("name", ["x[/red]", "a b", "[red]x", "ünder"])
+def test_odd_folder_names(name, tmp_path):
+    done = curricle("run", VAULT, "--out", tmp_path / name, *QUICK)
+    assert done.returncode == 0 and f"{tmp_path / name}: world" in done.stderr
+    assert curricle("show", tmp_path / name).stdout == done.stdout
+
+
+def test_what_cannot_be_built_leaves_no_folder(tmp_path):
+    done = curricle("run", f"{ROOT}/tests/toys.py:Ladder", "--agent", "tabular", "--out", tmp_path / "run")
+    assert done.returncode == 1 and "choose another agent" in done.stderr and not (tmp_path / "run").exists()
+
+
+def test_a_run_is_shown_without_the_worlds_code(tmp_path):
+    (tmp_path / "mine.py").write_text((ROOT / "examples" / "vault.py").read_text())
+    done = curricle("run", f"{tmp_path}/mine.py:Vault", "--out", tmp_path / "run", *QUICK)
+    (tmp_path / "mine.py").unlink()
+    assert curricle("show", tmp_path / "run").stdout == done.stdout
 
 
 def test_runs_get_a_folder_of_their_own(tmp_path):
@@ -103,7 +122,9 @@ def test_the_brief_of_a_designer(tmp_path):
     assert first.startswith("# vault-v1, cycle 1 of 4") and "+/-" not in first
     curricle("run", VAULT, "--out", tmp_path / "run", *QUICK)
     later = curricle("design", VAULT, "--run", tmp_path / "run").stdout
-    assert later.startswith("# vault-v1, cycle 3 of 2") and "- open_1: " in later and "- aim open_1: " in later
+    assert later.startswith("# vault-v1, cycle 2 of 2") and "- open_1: " in later and "- aim open_1: " in later
+    other = curricle("design", f"{ROOT}/tests/toys.py:Ladder", "--run", tmp_path / "run")
+    assert other.returncode == 2 and "is a run in vault-v1, not in ladder-v1" in other.stderr
 
 
 def test_version():

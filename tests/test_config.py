@@ -36,6 +36,21 @@ def test_overrides():
     assert config.designer.id == "random-v1" and config.seed == 7 and config.schedule.ratio == "2:1"
 
 
+def test_a_designer_of_another_is_kept_whole(tmp_path):
+    pairs = ["designer.id=fixed", "designer.of=tutor", "designer.of_options.reach=0.5"]
+    config = resolve(override(load(VAULT), pairs))
+    kept = config.to_toml()["designer"]
+    assert kept["of"] == "tutor-v1" and kept["of_options"]["reach"] == 0.5 and kept["of_options"]["mastered"] == 0.9
+    assert resolve(config.to_toml()).to_toml() == config.to_toml()
+    built = config.designer(config.world.Setting, config.designer_options)
+    assert built.maker.options.reach == 0.5
+
+
+def test_none_is_refused():
+    with pytest.raises(UsageError, match="leave it out for its default"):
+        resolve({"world": {"id": VAULT}, "agent": {"rate": None}})
+
+
 def test_suggestions_for_one_agent_do_not_reach_another():
     from curricle.registry import find
     from curricle.world import World
@@ -67,6 +82,14 @@ def test_suggestions_for_one_agent_do_not_reach_another():
         (["seed=x"], r"seed = 'x' is refused"),
         (["cycles=2"], r"'cycles=2': write section.key=value"),
         (["schedule.cycles"], r"write section.key=value"),
+        (["seed.x=1"], r"'seed.x=1': write section.key=value"),
+        (["schedule.cycles=true"], r"cycles = True is refused"),
+        (["schedule.cycles='4'"], r"cycles = '4' is refused"),
+        (["designer.id=fixed", "designer.of=nobody"], r"there is no designer 'nobody'"),
+        (
+            ["designer.id=fixed", "designer.of=tutor", "designer.of_options.reech=1"],
+            r"of_options of tutor-v1: unknown key 'reech'",
+        ),
         (["schedule.ratio=half"], r"ratio = 'half' is refused: write two whole numbers"),
     ],
 )

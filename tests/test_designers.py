@@ -25,7 +25,7 @@ def course(designer, world, cycles=3, n=4, bench=None):
     for cycle in range(1, cycles + 1):
         designs = designer.propose(world.brief(cycle, cycles, past), n, bench or Bench(world))
         outcomes = played(designs, 0.2)
-        designer.learn(outcomes, scores(world))
+        designer.learn(outcomes, scores(world), Bench(world))
         past.append(Cycle(number=cycle, designed=tuple(outcomes), scores=scores(world)))
         proposals.append(designs)
     return proposals
@@ -51,12 +51,12 @@ def test_proposals_are_deterministic_and_survive_a_checkpoint(cls, tmp_path):
     whole = course(cls(world.Setting, seed=3), world, 2)
     designs = first.propose(world.brief(1, 2), 4, bench)
     outcomes = played(designs, 0.2)
-    first.learn(outcomes, scores(world))
+    first.learn(outcomes, scores(world), bench)
     first.save(tmp_path)
     second = cls(world.Setting, seed=3)
     second.load(tmp_path)
     past = [Cycle(number=1, designed=tuple(outcomes), scores=scores(world))]
-    assert [designs, second.propose(world.brief(2, 2, past), 4, bench)] == whole
+    assert [designs, second.propose(world.brief(2, 2, past), 4, Bench(world))] == whole
 
 
 def test_random_changes_with_the_cycle_and_the_seed():
@@ -72,8 +72,7 @@ def test_fixed_repeats_its_first_proposal():
 
 
 def test_easy_to_hard_walks_down_one_ranking():
-    world, bench = LADDER(), None
-    bench = Bench(world)
+    world, bench = LADDER(), Bench(LADDER())
     designer = EasyToHard(world.Setting, seed=1)
     proposals = course(designer, world, cycles=5, bench=bench)
     assert bench.trials == [(16, 10_000)], "ranked once, by a validation agent that practised"
@@ -103,11 +102,17 @@ def aims(designer, world, n, **rates):
 
 def test_the_tutor_aims_at_the_weakest_skill_in_reach():
     world = VAULT()
-    assert aims(tutor(world), world, 1) == ["open_1"]
+    assert aims(tutor(world), world, 3) == ["open_1"] * 3, "nothing else is in reach"
     assert aims(tutor(world), world, 1, open_1=0.95) == ["open_2"]
     assert aims(tutor(world), world, 2, open_1=0.6, open_2=0.3) == ["open_3", "open_2"], "all in reach: weakest first"
     assert aims(tutor(world), world, 2, open_1=0.95, open_2=0.95) == ["open_3", "open_3"]
     assert set(aims(tutor(world), world, 3, open_1=1.0, open_2=1.0, open_3=1.0)) == {"open_1", "open_2", "open_3"}
+
+
+def test_the_tutor_repeats_a_skill_with_less_handed_out():
+    designs = tutor(VAULT()).propose(VAULT().brief(1, 4), 3, Bench(VAULT()))
+    alarms = [design.setting["alarm"] for design in designs]
+    assert alarms == sorted(alarms) and len(set(alarms)) == 3
 
 
 def test_the_tutor_hands_out_less_as_the_agent_gets_better():
@@ -116,7 +121,7 @@ def test_the_tutor_hands_out_less_as_the_agent_gets_better():
     for cycle in range(1, 7):
         (design,) = designer.propose(world.brief(cycle, 9, past), 1, Bench(world))
         alarms.append(design.setting["alarm"])
-        designer.learn(played([design], 0.9 if cycle < 6 else 0.1), scores(world))
+        designer.learn(played([design], 0.9 if cycle < 6 else 0.1), scores(world), Bench(world))
     assert alarms == sorted(alarms) and alarms[0] == pytest.approx(0.1) and alarms[4] == pytest.approx(1.0)
     (easier,) = designer.propose(world.brief(7, 9, past), 1, Bench(world))
     assert easier.setting["alarm"] < alarms[5], "and more again when it fails"

@@ -10,7 +10,7 @@ import toys
 
 from curricle import config
 from curricle.errors import RunUnwritable
-from curricle.run import CHECKPOINTS, CONFIG, ENVIRONMENT, LOCK, TENSORBOARD, TIMINGS
+from curricle.run import CHECKPOINTS, CONFIG, ENVIRONMENT, LOCK, TENSORBOARD, TIMINGS, read_exchanges
 
 HERE = Path(__file__).parent
 NOT_RESULTS = {ENVIRONMENT, TIMINGS, TENSORBOARD, LOCK}
@@ -20,13 +20,11 @@ RUNS = {
     "vault": {
         "world": {"id": f"{HERE.parent}/examples/vault.py:Vault"},
         "schedule": {**SCHEDULE, "per_cycle": 800, "final": 800, "save_every": 200},
-        "log": {"tensorboard": False},
     },
     "ladder": {
         "world": {"id": f"{HERE}/toys.py:Ladder"},
         "designer": {"id": f"{HERE}/toys.py:Chatty"},
         "schedule": {**SCHEDULE, "per_cycle": 400, "final": 200, "save_every": 100, "test_episodes": 10},
-        "log": {"tensorboard": True},
     },
     "adversary": {
         "world": {"id": f"{HERE}/toys.py:Ladder"},
@@ -56,7 +54,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def server():
     """Children forked from a warm process: a kill costs milliseconds, so there can be many."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["toys", "curricle.cli"])
+    context.set_forkserver_preload(["toys", "curricle.cli", "tensorboardX", "curricle.agents.tabular"])
     return context
 
 
@@ -77,7 +75,7 @@ def test_killed_at_many_moments_it_ends_with_the_same_bytes(name, server, tmp_pa
             while child.is_alive() and wanted not in phase.value.decode():
                 time.sleep(0.0002)
             time.sleep(rng.choice([0.0, 0.001, 0.002, 0.005, 0.01]))
-        if kills >= 60 and min(hit.values()) >= 4:
+        if kills >= 40 and min(hit.values()) >= 4:
             break
         child.kill()
         child.join()
@@ -91,7 +89,7 @@ def test_killed_at_many_moments_it_ends_with_the_same_bytes(name, server, tmp_pa
                 path.unlink() if path.is_file() else path.rmdir()
     child.join()
     work(broken, RUNS[name], phase)
-    assert kills >= 60 and min(hit.values()) >= 4, (kills, hit)
+    assert kills >= 40 and min(hit.values()) >= 4, (kills, hit)
     assert contents(broken) == contents(whole)
 
 
@@ -114,7 +112,8 @@ def test_a_full_disk_is_named_and_leaves_the_run_resumable(limit, server, tmp_pa
     child = server.Process(target=limited, args=(broken, RUNS["vault"], phase, limit, said))
     child.start()
     child.join()
-    assert b"cannot write" in said.value and b"curricle resume" in said.value and str(broken).encode() in said.value
+    advice = b"curricle resume" if (broken / CONFIG).exists() else b"nothing has begun"
+    assert b"cannot write" in said.value and advice in said.value and str(broken).encode() in said.value
     work(broken, RUNS["vault"], phase)
     assert contents(broken) == contents(whole)
 
@@ -134,5 +133,5 @@ def test_no_exchange_is_paid_for_twice(server, tmp_path):
     child.kill()
     child.join()
     work(folder, RUNS["ladder"], phase)
-    prompts = (folder / "exchanges.jsonl").read_text().splitlines()
-    assert len(prompts) == len(set(prompts)) == SCHEDULE["cycles"] * SCHEDULE["designs"]
+    steps = [step for step, _ in read_exchanges(folder)]
+    assert [step.cycle for step in steps] == [1, 1, 1, 2, 2, 2, 3, 3, 3], "once for each design, each with its step"

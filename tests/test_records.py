@@ -37,7 +37,7 @@ designs = st.builds(
 outcomes = st.builds(
     Outcome,
     design=designs,
-    attempts=st.integers(0, 10**6),
+    attempts=st.integers(10**6, 10**7),
     successes=st.integers(0, 10**6),
     skills=st.dictionaries(names, st.integers(0, 10**6), max_size=4),
     reward=numbers,
@@ -118,6 +118,8 @@ def test_outcomes_of_one_design_add_up():
     assert both.rate == 0.5
     assert both.share("dive") == 0.25
     assert Outcome(design=design, attempts=0, successes=0).rate is None
+    with pytest.raises(ValidationError, match="more successes than attempts: 5 of 1"):
+        Outcome(design=design, attempts=1, successes=5)
     with pytest.raises(ValueError, match="different designs"):
         Outcome.merge([first, second.model_copy(update={"design": Design(setting={"depth": 2})})])
 
@@ -132,6 +134,23 @@ def test_scores_are_taken_over_seeds_not_over_episodes():
     assert found.skills["dive"] == Score(mean=0.0, std=0.0, n=2)
     assert found.reward.mean == 0.5
     assert Scores.over([], ["swim"]).skills["swim"].n == 0
+
+
+def test_a_skill_is_judged_by_the_tasks_that_are_about_it():
+    design = Design(setting={})
+    perfect = Outcome(
+        design=design, attempts=4, successes=4, skills={"sums": 3, "words": 1}, tried={"sums": 3, "words": 1}
+    )
+    only_sums = Outcome(design=design, attempts=2, successes=1, skills={"sums": 1}, tried={"sums": 2})
+    found = Scores.over([perfect, only_sums], ["sums", "words"])
+    assert (found.skills["sums"].mean, found.skills["sums"].n) == (0.75, 2)
+    assert (found.skills["words"].mean, found.skills["words"].n) == (1.0, 1), "no task, no judgement"
+    assert Outcome.merge([perfect, only_sums]).share("sums") == 0.8
+
+
+def test_half_characters_of_a_model_are_replaced():
+    exchange = Exchange(prompt=(Message(role="user", content="\ud800?"),), reply="a\udfffb")
+    assert exchange.reply == "a?b" and Exchange.from_json(exchange.to_json()) == exchange
 
 
 def test_bad_values_are_named_with_what_was_meant():

@@ -23,6 +23,8 @@ class New(Old):
     id = "mine-v10"
 class Misnamed(Old):
     id = "other-v1"
+class Half(Designer):
+    id = "half-v1"
 not_a_class = 3
 '''
 ENTRIES = """
@@ -30,6 +32,8 @@ ENTRIES = """
 mine-v2 = my_plugin:Old
 mine-v10 = my_plugin:New
 torn-v1 = my_plugin_torn:Torn
+leaving-v1 = my_plugin_leaving:X
+half-v1 = my_plugin:Half
 lost-v1 = my_plugin:Lost
 three-v1 = my_plugin:not_a_class
 misnamed-v1 = my_plugin:Misnamed
@@ -42,6 +46,7 @@ def plugin(tmp_path, monkeypatch):
     """A package as pip would install it."""
     (tmp_path / "my_plugin.py").write_text(PLUGIN)
     (tmp_path / "my_plugin_torn.py").write_text("raise RuntimeError('no licence')")
+    (tmp_path / "my_plugin_leaving.py").write_text("import sys; sys.exit(4)")
     info = tmp_path / "my_plugin-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-plugin\nVersion: 1.0\n")
@@ -69,6 +74,8 @@ def test_a_plugin_is_found_and_the_newest_version_wins(plugin):
     ("name", "message"),
     [
         ("torn", r"designer 'torn-v1' \(my_plugin_torn:Torn\) cannot be loaded: RuntimeError: no licence"),
+        ("leaving", r"designer 'leaving-v1' \(my_plugin_leaving:X\) cannot be loaded: SystemExit: 4"),
+        ("half", r"designer 'half-v1' \(my_plugin:Half\) does not say how to propose"),
         ("lost", r"designer 'lost-v1' \(my_plugin:Lost\) cannot be loaded: AttributeError"),
         ("three", r"designer 'three-v1' \(my_plugin:not_a_class\) is not a Designer class but 3"),
         ("misnamed", r"'misnamed-v1' .* calls itself 'other-v1'"),
@@ -85,6 +92,8 @@ def test_a_bad_plugin_is_named(plugin, name, message):
 def test_the_list_shows_broken_plugins_and_goes_on(plugin):
     found = dict(installed(Designer))
     assert isinstance(found["torn-v1"], PluginError) and found["mine-v2"].__name__ == "Old"
+    claims = [part for id, part in installed(Designer) if id == "tutor-v1" and isinstance(part, PluginError)]
+    assert "my_plugin:Old is ignored: curricle.designers.tutor:Tutor has the id 'tutor-v1' already" in str(claims[0])
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,15 @@ import subprocess
 import sys
 import tomllib
 
+import numpy as np
 import pytest
 from parts import ROOT
 
 from curricle import config
+from curricle import run as run_module
 from curricle.errors import RunBusy, RunDamaged, RunError
 from curricle.records import Design, Outcome, Scores
-from curricle.run import FILES, Run, Step, read_config, read_records, read_steps
+from curricle.run import FILES, Run, Step, read_config, read_metrics, read_records, read_steps
 
 PLAIN = {
     "world": {"id": f"{ROOT}/examples/vault.py:Vault"},
@@ -35,10 +37,12 @@ def test_what_a_run_holds(finished):
     assert [step.cycle for step, _ in read_records(finished, Scores)] == [1, 2, 3]
     outcomes = read_records(finished, Outcome)
     assert sum(o.spent for step, o in outcomes if step.cycle == 3) == 416, "52 steps of 8 environments"
-    metrics = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    metrics = read_metrics(finished)
     assert [m["at"] for m in metrics] == sorted(m["at"] for m in metrics) and metrics[-1]["at"] == 1200
     environment = json.loads((finished / "environment.jsonl").read_text().splitlines()[0])
-    assert environment["python"] and environment["packages"]["numpy"] and environment["cores"]
+    assert (
+        environment["seed"] == 0 and environment["python"] and environment["packages"]["numpy"] and environment["cores"]
+    )
 
 
 def test_the_resolved_config_is_runnable(finished, tmp_path):
@@ -132,6 +136,44 @@ def test_a_line_torn_by_a_crash_is_forgotten(finished):
             file.write(b'{"cycle": 9, "pha')
     config.resume(finished)
     assert whole == {name: (finished / name).read_bytes() for name in whole}
+
+
+def test_foreign_files_do_no_harm(finished):
+    (finished / "checkpoints" / ".DS_Store").write_text("x")
+    (finished / "notes.txt").write_text("mine")
+    config.resume(finished)
+    assert (finished / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "file/run"])
+def test_an_impossible_folder_is_named(name, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot make the run folder"):
+        config.start(config.resolve(PLAIN), tmp_path / name)
+
+
+def test_figures_that_json_cannot_hold(tmp_path):
+    with Run.create(tmp_path / "run", {}) as run:
+        step = Step(cycle=1, phase="designed")
+        run.metrics(step, 3, {"a/nan": float("nan"), "a/np": np.float32(0.5), "a/int": 2})
+    assert read_metrics(tmp_path / "run") == [
+        {"at": 3, "cycle": 1, "phase": "designed", "a/nan": None, "a/np": 0.5, "a/int": 2.0}
+    ]
+
+
+def test_resume_time_is_linear(tmp_path, monkeypatch):
+    """Each record file is read a fixed number of times, however many steps there are."""
+    reads = []
+    real = run_module._whole_lines
+    monkeypatch.setattr(run_module, "_whole_lines", lambda path: reads.append(path.name) or real(path))
+    counts = {}
+    for cycles in (2, 6):
+        plain = PLAIN | {"schedule": PLAIN["schedule"] | {"cycles": cycles}}
+        config.start(config.resolve(plain), tmp_path / str(cycles))
+        reads.clear()
+        config.resume(tmp_path / str(cycles))
+        counts[cycles] = len(reads)
+    assert counts[2] == counts[6]
 
 
 def test_reading_needs_no_lock(finished):

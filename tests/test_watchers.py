@@ -1,13 +1,14 @@
 """Figures reach TensorBoard, and W&B and trackio where they are installed."""
 
-import json
+import shutil
 
 import pytest
 from parts import ROOT
 
 from curricle import config
 from curricle.errors import UsageError
-from curricle.watcher import Tracker
+from curricle.run import read_metrics
+from curricle.watcher import Tracker, Watcher
 
 PLAIN = {
     "world": {"id": f"{ROOT}/examples/vault.py:Vault"},
@@ -16,17 +17,50 @@ PLAIN = {
 
 
 def test_tensorboard_gets_what_the_metrics_file_gets(tmp_path):
+    config.start(config.resolve(PLAIN), tmp_path / "run")
+    assert seen(tmp_path / "run") == written(tmp_path / "run")
+    assert {"test/headline", "test/reward", "test/open_1", "practice/episodes"} <= set(seen(tmp_path / "run"))
+
+
+def test_a_resume_leaves_no_gap_in_tensorboard(tmp_path):
+    """Whatever a killed writer had not flushed, and whatever a finished run holds, is there after a resume."""
+    folder = tmp_path / "run"
+    config.start(config.resolve(PLAIN), folder)
+    shutil.rmtree(folder / "tensorboard")
+    config.resume(folder)
+    assert seen(folder) == written(folder)
+    config.resume(folder)
+    assert seen(folder) == written(folder)
+
+
+def seen(folder):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    config.start(config.resolve(PLAIN), tmp_path / "run")
-    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events = EventAccumulator(str(folder / "tensorboard"))
     events.Reload()
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [(e.step, e.value) for e in events.Scalars("practice/episodes")] == [
-        (line["at"], line["practice/episodes"]) for line in lines
-    ]
-    assert {"test/headline", "test/reward", "test/open_1"} <= set(events.Tags()["scalars"])
-    assert len(events.Scalars("test/open_1")) == 2
+    return {name: [(e.step, pytest.approx(e.value)) for e in events.Scalars(name)] for name in events.Tags()["scalars"]}
+
+
+def written(folder):
+    found = {}
+    for line in read_metrics(folder):
+        for name, value in line.items():
+            if "/" in name:
+                found.setdefault(name, []).append((line["at"], value))
+    return found
+
+
+class Saboteur(Watcher):
+    def report(self, at, done, metrics):
+        raise OSError("no space left")
+
+
+def test_a_watcher_that_breaks_is_dismissed_and_changes_nothing(tmp_path):
+    config.start(config.resolve(PLAIN), tmp_path / "alone")
+    with pytest.warns(UserWarning, match="Saboteur is dismissed, the run goes on: OSError: no space left") as warned:
+        config.start(config.resolve(PLAIN), tmp_path / "watched", Saboteur())
+    assert len(warned) == 1
+    assert (tmp_path / "alone" / "scores.jsonl").read_bytes() == (tmp_path / "watched" / "scores.jsonl").read_bytes()
 
 
 def test_wandb_offline(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 from parts import LADDER, VAULT, WORLDS
 
-from curricle.errors import DeclarationError, UsageError, ValueRefused
+from curricle.errors import DeclarationError, UsageError, ValueRefused, WorldError
 from curricle.records import Brief, Message, Skill
 from curricle.setting import Setting, knob
 from curricle.world import TaskWorld, VectorWorld, WorldVector
@@ -122,8 +122,11 @@ def test_a_setting_takes_effect_at_the_next_reset():
     vector = world.vector([world.original])
     vector.reset(seed=[0])
     vector.assign(0, world.setting({"open_doors": 2}))
-    observations, *_ = vector.step(np.array([0]))
-    assert observations[0][0] in (0, 2)
+    wrong = (sys.modules[VAULT.__module__].SECRET[0, 0] + 1) % 4
+    observations, _, terminated, *_ = vector.step(np.array([wrong]))
+    assert terminated[0] and observations[0][0] == 2, (
+        "the alarm ended the episode, and the next one has the new setting"
+    )
     observations, info = vector.reset(options={"settings": [world.setting({"open_doors": 1})]})
     assert observations[0][0] == 1 and not info["skills"].any()
     with pytest.raises(UsageError, match="2 settings for 1 environments"):
@@ -157,8 +160,9 @@ def test_success_needs_the_aim_or_else_everything():
     world = LADDER()
     assert world.succeeded("sums", ["sums"])
     assert not world.succeeded("words", ["sums"])
-    assert not world.succeeded(None, ["sums"])
-    assert world.succeeded(None, ["sums", "words"])
+    assert world.succeeded(None, ["sums"]) and not world.succeeded(None, [])
+    assert not VAULT().succeeded(None, ["open_1"])
+    assert VAULT().succeeded(None, ["open_1", "open_2", "open_3"])
 
 
 class Knobs(Setting):
@@ -185,6 +189,21 @@ def world_like(**parts):
 def test_bad_declarations_are_refused(parts, message):
     with pytest.raises(DeclarationError, match=message):
         world_like(**parts)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (lambda env: 1 / 0, r"vault-v1 broke down in step\(\) with VaultSetting\(dials=5.*ZeroDivisionError"),
+        (lambda env: (np.array([0, 0]), float("nan"), False, False, {"opened": None}), r"vault-v1 gave the reward nan"),
+    ],
+)
+def test_a_world_that_breaks_down_is_named(fault, message, monkeypatch):
+    monkeypatch.setattr(sys.modules[VAULT.__module__].VaultEnv, "step", lambda self, action: fault(self))
+    vector = VAULT().vector([VAULT.Setting()])
+    vector.reset(seed=[0])
+    with pytest.raises(WorldError, match=message):
+        vector.step(np.array([0]))
 
 
 def test_an_environment_that_names_an_unknown_skill_is_refused():

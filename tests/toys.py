@@ -95,18 +95,21 @@ class Student(Agent):
 
     def _attempt(self, design: Design, n: int, seed: int, learn: bool) -> Outcome:
         shown: dict[str, int] = {}
+        tried: dict[str, int] = {}
         successes = 0
         for task in self.world.tasks(self.world.setting(design.setting), n, seed):
             answer = Message(role="assistant", content=repr(self.ability[task.skill]))
             verdict = self.world.score(task, [answer])
-            successes += design.aim in verdict.skills if design.aim else bool(verdict.skills)
+            successes += self.world.succeeded(design.aim, verdict.skills)
+            tried[task.skill] = tried.get(task.skill, 0) + 1
             for name in verdict.skills:
                 shown[name] = shown.get(name, 0) + 1
             if learn:
                 p = chance(self.ability[task.skill], task.gold["difficulty"])  # type: ignore[index,call-overload]
                 self.ability[task.skill] += self.options.rate * 4 * p * (1 - p)
+        reward = float(sum(shown.values()))
         return Outcome(
-            design=design, attempts=n, successes=successes, skills=shown, reward=sum(shown.values()), spent=n
+            design=design, attempts=n, successes=successes, skills=shown, tried=tried, reward=reward, spent=n
         )
 
     def save(self, folder: Path) -> None:
@@ -126,8 +129,8 @@ class Chatty(Designer):
         rng = generator(self.seed, "chatty", brief.cycle)
         designs = []
         for i in range(n):
-            prompt = (Message(role="user", content=f"cycle {brief.cycle}, design {i}"),)
-            known = [exchange for exchange in workshop.kept() if exchange.prompt == prompt]
+            prompt = (Message(role="user", content="Design, please."),)  # the same in every cycle
+            known = workshop.kept()[i : i + 1]
             if not known:
                 reply = json.dumps({"difficulty": round(float(rng.random()), 3)})
                 workshop.keep(Exchange(prompt=prompt, reply=reply, model="toy", usage={"calls": 1}))

@@ -1,7 +1,17 @@
 """Curricle trains an agent in environments that are made for it while it learns: EnvGen and GenEnv as one loop."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from curricle.agent import Agent
+    from curricle.config import resolve, resume, start
+    from curricle.designer import Designer
+    from curricle.records import Skill
+    from curricle.setting import Setting, knob
+    from curricle.views.table import table
+    from curricle.world import TaskWorld, VectorWorld
+    from curricle.worlds.gym import GymWorld
 
 __version__ = "0.1.0"
 
@@ -19,7 +29,20 @@ _WHERE = {
     "resume": "config",
     "table": "views.table",
 }
-__all__ = list(_WHERE)
+__all__ = [
+    "Agent",
+    "Designer",
+    "GymWorld",
+    "Setting",
+    "Skill",
+    "TaskWorld",
+    "VectorWorld",
+    "knob",
+    "resolve",
+    "resume",
+    "start",
+    "table",
+]
 
 
 def __getattr__(name: str) -> Any:

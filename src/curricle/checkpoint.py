@@ -18,7 +18,7 @@ ARRAYS, STATE = "arrays.safetensors", "state.json"
 
 def write(folder: Path, arrays: Mapping[str, NDArray[Any]], state: Mapping[str, JsonValue]) -> None:
     """Write a checkpoint; equal content gives equal bytes."""
-    packed = {name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())}
+    packed = {name: np.asarray(array, order="C") for name, array in sorted(arrays.items())}
     (folder / ARRAYS).write_bytes(safetensors.numpy.save(packed))
     (folder / STATE).write_text(json.dumps(state, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
 

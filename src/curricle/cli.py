@@ -16,14 +16,12 @@ from rich.markup import escape
 from curricle import __version__, config
 from curricle.agent import Agent
 from curricle.designer import Designer, describe
-from curricle.errors import CurricleError
-from curricle.loop import Schedule
+from curricle.errors import CurricleError, UsageError
 from curricle.records import Cycle, Design, Options, Outcome, Scores
 from curricle.registry import KINDS, find, installed
 from curricle.run import read_config, read_records
-from curricle.views.progress import Progress
-from curricle.views.table import table
-from curricle.world import World
+from curricle.watcher import Watcher
+from curricle.world import VectorWorld, World
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,6 +33,9 @@ out, err = Console(), Console(stderr=True)
 if not out.is_terminal:
     out.width = 160  # a table in a file or a pipe need not fit a window
 
+Knobs = Annotated[
+    list[str] | None, typer.Option("--setting", help="Set a knob, as in biome=mountain; may be repeated.")
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="Set a config key, as in schedule.cycles=2; may be repeated.")
 ]
@@ -64,10 +65,11 @@ def run(
         f"seed {resolved.seed}",
         highlight=False,
         soft_wrap=True,
+        markup=False,
     )
     with _progress(folder) as progress:
         config.start(resolved, folder, progress)
-    out.print(table(folder))
+    _show(folder)
 
 
 @app.command()
@@ -75,13 +77,13 @@ def resume(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run fol
     """Go on with a run that was interrupted."""
     with _progress(folder) as progress:
         config.resume(folder, progress)
-    out.print(table(folder))
+    _show(folder)
 
 
 @app.command()
 def show(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; it may still be running.")]) -> None:
     """Print the table of skills over cycles."""
-    out.print(table(folder))
+    _show(folder)
 
 
 @app.command()
@@ -91,16 +93,60 @@ def design(
         Path | None, typer.Option("--run", metavar="RUN", help="Tell what happened in this run.")
     ] = None,
 ) -> None:
-    """Print the brief that a designer would get."""
+    """Print the brief that a designer would get next."""
     kind = find(World, world)
     if run_folder is None:
         cycles = config.resolve({"world": {"id": world}}).schedule.cycles
         print(describe(kind().brief(1, cycles)), end="")
         return
     settled = config.resolve(read_config(run_folder))
-    past = _past(run_folder, settled.schedule)
-    brief = settled.world(settled.world_options, settled.original).brief(len(past) + 1, settled.schedule.cycles, past)
+    if settled.world.id != kind.id:
+        raise UsageError(f"{run_folder} is a run in {settled.world.id}, not in {kind.id}")
+    cycles, past = settled.schedule.cycles, _past(run_folder)
+    cycle = min(len(past) + 1, cycles)  # of a finished run: the last one its designer got
+    brief = settled.world(settled.world_options, settled.original).brief(cycle, cycles, past[: cycle - 1])
     print(describe(brief), end="")
+
+
+@app.command()
+def play(
+    world: Annotated[str, typer.Argument(metavar="WORLD", help="A world (see `worlds`).")],
+    knobs: Knobs = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first episode.")] = 0,
+    window: Annotated[bool, typer.Option("--window", help="Play in a window instead of the terminal.")] = False,
+) -> None:
+    """Play a world yourself."""
+    from curricle.play import Game, in_terminal, in_window
+
+    kind = find(VectorWorld, world)
+    game = Game(kind(), config.original(kind, knobs or []), seed)
+    if window:
+        in_window(game)
+    else:
+        in_terminal(game, sys.stdin, sys.stdout)
+
+
+@app.command()
+def look(
+    world: Annotated[str, typer.Argument(metavar="WORLD", help="A world (see `worlds`).")],
+    knobs: Knobs = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first picture.")] = 0,
+    count: Annotated[int, typer.Option(min=1, help="How many worlds to draw.")] = 1,
+    size: Annotated[int, typer.Option(min=9, help="Side of each picture in pixels.")] = 640,
+    out_folder: Annotated[Path, typer.Option("--out", help="Where the PNG files go.")] = Path("pictures"),
+) -> None:
+    """Draw worlds of a setting: the whole map, and what the player sees at the start."""
+    from curricle.play import png
+
+    kind = find(VectorWorld, world)
+    vector = kind().vector([config.original(kind, knobs or [])] * count)
+    vector.reset(seed=list(range(seed, seed + count)))
+    out_folder.mkdir(parents=True, exist_ok=True)
+    for index in range(count):
+        for name, whole in (("map", True), ("view", False)):
+            path = out_folder / f"{kind.id}-{seed + index}-{name}.png"
+            path.write_bytes(png(vector.picture(index, (size, size), whole)))
+            out.print(str(path), highlight=False, soft_wrap=True, markup=False)
 
 
 @app.command()
@@ -138,14 +184,22 @@ def main() -> None:
         sys.exit(error.exit_code)
 
 
+def _show(folder: Path) -> None:
+    from curricle.views.table import table
+
+    out.print(table(folder))
+
+
 @contextmanager
-def _progress(folder: Path) -> Iterator[Progress]:
+def _progress(folder: Path) -> Iterator[Watcher]:
     """Show how a run gets on; whoever interrupts it is told how to go on."""
+    from curricle.views.progress import Progress
+
     try:
         with Progress(err) as progress:
             yield progress
     except KeyboardInterrupt:
-        err.print(f"interrupted; go on with: curricle resume {folder}", highlight=False, soft_wrap=True)
+        err.print(f"interrupted; go on with: curricle resume {folder}", highlight=False, soft_wrap=True, markup=False)
         raise typer.Exit(130) from None
 
 
@@ -181,15 +235,15 @@ def _new_folder(resolved: config.Config) -> Path:
     return next(folder for folder in (base, *numbered) if not folder.exists())
 
 
-def _past(folder: Path, schedule: Schedule) -> list[Cycle]:
+def _past(folder: Path) -> list[Cycle]:
     """The finished cycles of a run, as its designer was told of them."""
-    designs = {step.cycle for step, _ in read_records(folder, Design)}
-    parts: dict[int, dict[Design, list[Outcome]]] = {}
+    with_designs = {step.cycle for step, _ in read_records(folder, Design)}
+    parts: dict[int, dict[int, list[Outcome]]] = {}
     for step, outcome in read_records(folder, Outcome):
-        if step.phase == "designed" and step.cycle in designs:
-            parts.setdefault(step.cycle, {}).setdefault(outcome.design, []).append(outcome)
-    scores = {step.cycle: record for step, record in read_records(folder, Scores) if step.cycle <= schedule.cycles}
-    return [
-        Cycle(number=n, designed=tuple(Outcome.merge(p) for p in parts.get(n, {}).values()), scores=record)
-        for n, record in sorted(scores.items())
-    ]
+        if step.phase == "designed" and step.cycle in with_designs:
+            parts.setdefault(step.cycle, {}).setdefault(step.part, []).append(outcome)
+    cycles = []
+    for step, scores in read_records(folder, Scores):
+        designed = zip(*parts.get(step.cycle, {}).values(), strict=True)
+        cycles.append(Cycle(number=step.cycle, designed=tuple(Outcome.merge(one) for one in designed), scores=scores))
+    return cycles

@@ -20,12 +20,12 @@ from typing import Any
 from pydantic import Field
 
 from curricle.agent import Agent
-from curricle.designer import Designer
+from curricle.designer import Designer, OfOptions
 from curricle.errors import UsageError, nearest
 from curricle.loop import Loop, Schedule
-from curricle.records import Options, Scores, checked
+from curricle.records import Frozen, Options, Scores, checked
 from curricle.registry import find
-from curricle.run import Run, read_config
+from curricle.run import Run, read_config, read_metrics
 from curricle.seeds import derive
 from curricle.setting import Setting
 from curricle.watcher import Log, Watcher, Watchers
@@ -79,23 +79,27 @@ def load(source: str) -> dict[str, Any]:
 
 def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
     """Apply `section.key=value` pairs; a value is read as TOML, or else as a word."""
-    changed: dict[str, Any] = {
-        key: dict(value) if isinstance(value, Mapping) else value for key, value in config.items()
-    }
+    changed: dict[str, Any] = dict(config)
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        section, dot, name = key.strip().partition(".")
-        if not equals or (not dot and section != "seed"):
+        *sections, name = key.strip().split(".")
+        if not equals or not name or (not sections and name != "seed") or sections[:1] == ["seed"]:
             raise UsageError(f"{pair!r}: write section.key=value, for example schedule.cycles=2 (or seed=1)")
         try:
             value = tomllib.loads(f"value = {text.strip()}")["value"]
         except tomllib.TOMLDecodeError:
             value = text.strip()
-        if dot:
-            changed.setdefault(section, {})[name] = value
-        else:
-            changed[section] = value
+        table = changed
+        for section in sections:
+            table[section] = dict(table[section]) if isinstance(table.get(section), Mapping) else {}
+            table = table[section]
+        table[name] = value
     return changed
+
+
+def original(world: type[World], pairs: Sequence[str]) -> Setting:
+    """A world's setting with some knobs given as `knob=value` pairs."""
+    return world().setting(override({}, [f"original.{pair}" for pair in pairs]).get("original", {}))
 
 
 def resolve(config: Mapping[str, Any]) -> Config:
@@ -114,7 +118,7 @@ def resolve(config: Mapping[str, Any]) -> Config:
     designer, agent = find(Designer, str(tables["designer"]["id"])), find(Agent, str(tables["agent"]["id"]))
     found: dict[str, Any] = {"world": world, "designer": designer, "agent": agent}
     names = {name: _lasting_name(str(tables[name].pop("id")), part.id) for name, part in found.items()}
-    options = {name: checked(part.Options, tables[name], f"[{name}] {part.id}") for name, part in found.items()}
+    options = {name: _options(part, tables[name], f"[{name}] {part.id}") for name, part in found.items()}
     return Config(
         seed=checked(Top, {"seed": config.get("seed", 0)}, "config").seed,
         world=world,
@@ -132,28 +136,42 @@ def resolve(config: Mapping[str, Any]) -> Config:
 
 def start(config: Config, folder: Path | str, watcher: Watcher | None = None) -> Scores:
     """Begin a new run in a folder and see it through."""
+    parts = _build(config)  # what cannot be built leaves no folder behind
     with Run.create(Path(folder), config.to_toml()) as run:
-        return _train(config, run, watcher)
+        return _train(config, parts, run, watcher)
 
 
 def resume(folder: Path | str, watcher: Watcher | None = None) -> Scores:
     """Go on with a run that was interrupted; a finished one just returns its last scores."""
     folder = Path(folder)
     config = resolve(read_config(folder))
+    parts = _build(config)
     with Run.open(folder) as run:
-        return _train(config, run, watcher)
+        return _train(config, parts, run, watcher)
 
 
-def _train(config: Config, run: Run, watcher: Watcher | None) -> Scores:
+def _build(config: Config) -> tuple[World, Designer, Agent]:
     world = config.world(config.world_options, config.original)
     designer = config.designer(world.Setting, config.designer_options, derive(config.seed, "designer"))
+    return world, designer, _newcomer(config, world)
+
+
+def _newcomer(config: Config, world: World) -> Agent:
+    """An untrained agent."""
+    return config.agent(world, config.agent_options, derive(config.seed, "agent"))
+
+
+def _train(config: Config, parts: tuple[World, Designer, Agent], run: Run, watcher: Watcher | None) -> Scores:
+    world, designer, agent = parts
 
     def newcomer() -> Agent:
-        return config.agent(world, config.agent_options, derive(config.seed, "agent"))
+        return _newcomer(config, world)
 
-    told = Watchers([*config.log.watchers(run.folder, run.at, config.to_toml()), *([watcher] if watcher else [])])
+    past, plain = read_metrics(run.folder), config.to_toml()
+    loggers = config.log.watchers(run.folder.resolve().name, run.tensorboard, past, plain)
+    told = Watchers([*loggers, *([watcher] if watcher else [])])
     try:
-        return Loop(world, designer, newcomer(), config.schedule, run, config.seed, newcomer, told).train()
+        return Loop(world, designer, agent, config.schedule, run, config.seed, newcomer, told).train()
     finally:
         told.close()
 
@@ -162,7 +180,20 @@ def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     table = config.get(name, {})
     if not isinstance(table, Mapping):
         raise UsageError(f"config: {name} = {table!r} must be a table, [{name}]")
+    if empty := [key for key, value in table.items() if value is None]:
+        raise UsageError(f"config: [{name}] {empty[0]} = None; leave it out for its default")
     return dict(table)
+
+
+def _options(part: Any, table: Mapping[str, Any], what: str) -> Options:
+    """Check a part's options; an option that names another designer gets that one's lasting name."""
+    options: Options = checked(part.Options, table, what)
+    if isinstance(options, OfOptions):
+        maker = find(Designer, options.of)
+        inner = _options(maker, options.of_options, f"{what}, of_options of {maker.id}")
+        lasting = {"of": _lasting_name(options.of, maker.id), "of_options": Frozen(_plain(inner))}
+        options = options.model_copy(update=lasting)
+    return options
 
 
 def _lasting_name(name: str, id: str) -> str:

@@ -6,26 +6,43 @@ File to imitate: `designers/baselines.py`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
+
+from pydantic import Field
 
 from curricle import records
-from curricle.records import Brief, Design, Exchange, Outcome, Scores
+from curricle.records import Brief, Design, Exchange, Frozen, FrozenMap, Outcome, Scores
 from curricle.setting import Setting
 
 
 class Workshop(Protocol):
-    """What a designer may use while it proposes; the loop provides it."""
+    """What a designer may use while it works; the loop provides it."""
 
-    def trial(self, designs: Sequence[Design], *, practised: int | None = None) -> list[Outcome]:
-        """Test designs without updates: by the current agent, or by a newcomer that practised in the original first."""
+    cycle: int
+
+    def trial(self, designs: Sequence[Design], *, episodes: int = 12, practised: int | None = None) -> list[Outcome]:
+        """Test designs without updates: by the current agent, or by a newcomer that practised in the original first.
+
+        What it costs stands in the metrics as `trial/spent`; it is not part of the schedule's budget.
+        """
+
+    def report(self, figures: Mapping[str, float]) -> None:
+        """Add figures to the run's metrics."""
 
     def keep(self, exchange: Exchange) -> None:
         """Store one exchange with a language model in the run folder, at once."""
 
     def kept(self) -> Sequence[Exchange]:
-        """Every exchange stored so far; after a crash it holds answers that were paid for and not yet used."""
+        """The exchanges of this very step; after a crash, answers that were paid for and are still to be used."""
+
+
+class OfOptions(records.Options):
+    """Options of a designer that works on another one's proposals."""
+
+    of: str = Field("random", description="The designer whose proposals are used.")
+    of_options: FrozenMap[str, Any] = Field(Frozen(), description="Options of that designer.")
 
 
 class Designer(ABC):
@@ -43,7 +60,7 @@ class Designer(ABC):
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Step 1: make up to n designs; none at all means that the agent practises in the original instead."""
 
-    def learn(self, outcomes: Sequence[Outcome], scores: Scores) -> None:
+    def learn(self, outcomes: Sequence[Outcome], scores: Scores, workshop: Workshop) -> None:
         """Step 4: adapt to what the agent did in the designs and to how it scored afterwards."""
         return
 

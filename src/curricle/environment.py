@@ -20,9 +20,16 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "gpu": _ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
-        "git": {"commit": _ask("git", "rev-parse", "HEAD"), "changed": bool(_ask("git", "status", "--porcelain"))},
+        "git": {"here": _git(Path.cwd()), "curricle": _git(Path(__file__).parent)},
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
+
+
+def _git(folder: Path) -> dict[str, Any] | None:
+    """Commit of the repository a folder lies in, and whether tracked files were changed since."""
+    commit = _ask("git", "-C", str(folder), "rev-parse", "HEAD")
+    changed = _ask("git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit, "changed": bool(changed)} if commit else None
 
 
 def _version(name: str) -> str | None:

@@ -36,6 +36,10 @@ class DesignerError(CurricleError):
     """A designer proposed what its world does not accept."""
 
 
+class WorldError(CurricleError):
+    """A world broke down while it was played."""
+
+
 class AgentError(CurricleError):
     """An agent cannot learn in this world, or its learning broke down."""
 

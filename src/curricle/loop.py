@@ -18,7 +18,7 @@ from pydantic import Field, field_validator
 from curricle.agent import Agent
 from curricle.designer import Designer
 from curricle.errors import DesignerError, ValueRefused
-from curricle.records import Cycle, Design, Exchange, Options, Outcome, Scores
+from curricle.records import Cycle, Design, Exchange, Frozen, Options, Outcome, Scores, Trained
 from curricle.run import Run, Step
 from curricle.seeds import derive
 from curricle.watcher import Watcher
@@ -37,7 +37,11 @@ class Schedule(Options):
         12, ge=1, description="Seeds the agent is tested on; the same in every cycle and every run."
     )
     test_episodes: int = Field(1, ge=1, description="Test episodes (or tasks) a seed.")
-    save_every: int = Field(120_000, ge=1, description="Practice between two checkpoints.")
+    save_every: int = Field(
+        120_000,
+        ge=1,
+        description="Practice between two checkpoints; open episodes are cut there if the world cannot be saved.",
+    )
 
     @field_validator("ratio")
     @classmethod
@@ -84,14 +88,15 @@ class Loop:
         for cycle in range(1, schedule.cycles + 1):
             designs = self.propose(cycle, past)
             designed = self.practise(cycle, "designed", designs or [self.world.unaltered()], schedule.designed)
-            self.practise(cycle, "original", [self.world.unaltered()], schedule.original)
-            scores = self.measure(cycle)
+            stretch = self.practise(cycle, "original", [self.world.unaltered()], schedule.original)
+            scores = self.measure(cycle, stretch)
             designed = designed if designs else []
             self.learn(cycle, designed, scores)
             past.append(Cycle(number=cycle, designed=tuple(designed), scores=scores))
+        if past and not schedule.final:
+            return past[-1].scores
         last = schedule.cycles + 1
-        self.practise(last, "original", [self.world.unaltered()], schedule.final)
-        return self.measure(last)
+        return self.measure(last, self.practise(last, "original", [self.world.unaltered()], schedule.final))
 
     def propose(self, cycle: int, past: Sequence[Cycle]) -> list[Design]:
         """Step 1: ask the designer, and hold it to what the world accepts."""
@@ -100,7 +105,11 @@ class Loop:
 
         def work() -> list[Design]:
             self.watcher.begin(f"cycle {cycle}: {self.designer.id} designs", 0, "")
-            designs = self.designer.propose(brief, self.schedule.designs, _Workshop(self, cycle))
+            designs = self.designer.propose(brief, self.schedule.designs, _Workshop(self, step))
+            if not isinstance(designs, list) or len(designs) > self.schedule.designs:
+                raise DesignerError(
+                    f"{self.designer.id} was asked for up to {self.schedule.designs} designs: {designs!r}"
+                )
             return [self._accept(design) for design in designs]
 
         return self.run.step(step, Design, work, designer=self.designer)
@@ -114,8 +123,8 @@ class Loop:
             self.spent += amount
         return [Outcome.merge(one) for one in zip(*parts, strict=True)]
 
-    def measure(self, cycle: int) -> Scores:
-        """Step 3b: test in the original on fixed seeds."""
+    def measure(self, cycle: int, stretch: Sequence[Outcome]) -> Scores:
+        """Step 3b: test in the original on fixed seeds; beside it stands how the practice before it went."""
         seeds = [derive(0, "test", i) for i in range(self.schedule.test_seeds)]
         originals = [self.world.unaltered()] * len(seeds)
 
@@ -124,30 +133,31 @@ class Loop:
             outcomes = self.agent.measure(originals, seeds, self.schedule.test_episodes)
             scores = Scores.over(outcomes, [skill.name for skill in self.world.skills])
             rates = {name: score.mean for name, score in scores.skills.items()}
-            figures = {"test/headline": self.world.headline(rates), "test/reward": scores.reward.mean}
-            self.watcher.report(self.spent, 0, figures | {f"test/{name}": rate for name, rate in rates.items()})
-            return [scores]
+            headline = self.world.headline(rates)
+            figures = {"test/headline": headline, "test/reward": scores.reward.mean}
+            self._report(step, 0, 0, figures | {f"test/{name}": rate for name, rate in rates.items()})
+            return [scores.model_copy(update={"headline": headline, "trained": self._trained(stretch)})]
 
-        (scores,) = self.run.step(Step(cycle=cycle, phase="measure"), Scores, work)
+        step = Step(cycle=cycle, phase="measure")
+        (scores,) = self.run.step(step, Scores, work)
         return scores
 
     def learn(self, cycle: int, outcomes: Sequence[Outcome], scores: Scores) -> None:
         """Step 4: the designer adapts."""
 
-        def work() -> list[Design]:
+        def work() -> list[Design]:  # what it learns shows in its next proposal; there is no record of its own
             self.watcher.begin(f"cycle {cycle}: {self.designer.id} learns", 0, "")
-            self.designer.learn(outcomes, scores)
+            self.designer.learn(outcomes, scores, _Workshop(self, step))
             return []
 
-        self.run.step(Step(cycle=cycle, phase="learn"), Design, work, designer=self.designer)
+        step = Step(cycle=cycle, phase="learn")
+        self.run.step(step, Design, work, designer=self.designer)
 
     def _practise_part(
         self, step: Step, designs: Sequence[Design], amount: int, start: int, budget: int
     ) -> list[Outcome]:
         def report(done: int, metrics: Mapping[str, float]) -> None:
-            if metrics:
-                self.run.metrics(step, self.spent + done, metrics)
-            self.watcher.report(self.spent + done, start + done, metrics)
+            self._report(step, done, start + done, metrics)
 
         def work() -> list[Outcome]:
             self.watcher.begin(f"cycle {step.cycle}: practice, {step.phase}", budget, self.agent.unit)
@@ -156,8 +166,25 @@ class Loop:
 
         return self.run.step(step, Outcome, work, agent=self.agent)
 
+    def _report(self, step: Step, since: int, done: int, figures: Mapping[str, float]) -> None:
+        """Tell the run folder and the watcher; `since` is the budget used since the step's part began."""
+        if figures:
+            self.run.metrics(step, self.spent + since, figures)
+        self.watcher.report(self.spent + since, done, figures)
+
+    def _trained(self, stretch: Sequence[Outcome]) -> Trained | None:
+        """The papers' protocol: success over training attempts."""
+        if not stretch or not stretch[0].attempts:
+            return None
+        (whole,) = stretch
+        rates = Frozen({skill.name: whole.share(skill.name) for skill in self.world.skills})
+        reward = whole.reward / whole.attempts
+        return Trained(skills=rates, headline=self.world.headline(rates), reward=reward, attempts=whole.attempts)
+
     def _accept(self, design: Design) -> Design:
         """Fill in the knobs that a design leaves out; refuse what the world does not know."""
+        if not isinstance(design, Design):
+            raise DesignerError(f"{self.designer.id} proposed {design!r}, which is no Design")
         try:
             values = self.world.setting(design.setting).values
         except ValueRefused as error:
@@ -170,21 +197,28 @@ class Loop:
 class _Workshop:
     """The designer's way to the agent and to the run folder; see `designer.Workshop`."""
 
-    def __init__(self, loop: Loop, cycle: int) -> None:
-        self.loop, self.cycle = loop, cycle
+    def __init__(self, loop: Loop, step: Step) -> None:
+        self.loop, self.step, self.cycle = loop, step, step.cycle
 
-    def trial(self, designs: Sequence[Design], *, practised: int | None = None) -> list[Outcome]:
-        agent = self.loop.agent
+    def trial(self, designs: Sequence[Design], *, episodes: int = 12, practised: int | None = None) -> list[Outcome]:
+        if not designs:
+            return []
+        agent, spent = self.loop.agent, 0
         if practised is not None:
             agent = self.loop.newcomer()
             seed = derive(self.loop.seed, "newcomer", self.cycle)
             agent.practise([self.loop.world.unaltered()], practised, seed=seed, report=lambda done, metrics: None)
+            spent = practised
         seeds = [derive(self.loop.seed, "trial", self.cycle, i) for i in range(len(designs))]
-        designs = [self.loop._accept(design) for design in designs]
-        return agent.measure(designs, seeds, self.loop.schedule.test_seeds)
+        outcomes = agent.measure([self.loop._accept(design) for design in designs], seeds, episodes)
+        self.report({"trial/spent": spent + sum(outcome.spent for outcome in outcomes)})
+        return outcomes
+
+    def report(self, figures: Mapping[str, float]) -> None:
+        self.loop._report(self.step, 0, 0, figures)
 
     def keep(self, exchange: Exchange) -> None:
-        self.loop.run.keep(exchange)
+        self.loop.run.keep(self.step, exchange)
 
     def kept(self) -> Sequence[Exchange]:
-        return self.loop.run.kept()
+        return self.loop.run.kept(self.step)

@@ -9,7 +9,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NoReturn, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, PlainSerializer, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 
 from curricle.errors import ValueRefused, nearest
 
@@ -41,6 +51,15 @@ Values = FrozenMap[str, Value]
 Count = Annotated[int, Field(ge=0)]
 
 
+def _speakable(text: object) -> object:
+    """Half characters, which models do produce, cannot be written to a file: show them as replaced."""
+    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else text
+
+
+Prose = Annotated[str, BeforeValidator(_speakable)]
+"""Text written by a model."""
+
+
 class Record(BaseModel):
     """The base of all records: frozen, no unknown fields, no NaN."""
 
@@ -58,6 +77,8 @@ class Record(BaseModel):
 
 class Options(Record):
     """How a world, designer, agent or run is set up; every field has a description, which is its help text."""
+
+    model_config = ConfigDict(strict=True)
 
 
 class Knob(Record):
@@ -122,7 +143,7 @@ class Design(Record):
     setting: Values
     aim: str | None = None
     """A skill of the world; None stands for the whole of it."""
-    why: str = ""
+    why: Prose = ""
     by: str = ""
     """Which designer made it; differs from the run's designer where a stated fallback stepped in."""
     changed: tuple[str, ...] = ()
@@ -138,6 +159,8 @@ class Outcome(Record):
     """Attempts that showed the design's aim (every skill of the world, where there is no aim)."""
     skills: FrozenMap[str, Count] = Frozen()
     """Attempts in which each skill was shown; a skill never shown may be left out."""
+    tried: FrozenMap[str, Count] = Frozen()
+    """Attempts that could show each skill, where they differ: a text task is about one skill. Empty: all could."""
     reward: float = 0.0
     """Sum of the attempts' returns."""
     spent: Count = 0
@@ -148,21 +171,38 @@ class Outcome(Record):
         """Share of attempts that succeeded: the p of GenEnv; None before the first attempt."""
         return self.successes / self.attempts if self.attempts else None
 
+    def chances(self, skill: str) -> int:
+        """Attempts that could show a skill."""
+        return self.tried.get(skill, 0) if self.tried else self.attempts
+
     def share(self, skill: str) -> float:
-        """Share of attempts that showed a skill."""
-        return self.skills.get(skill, 0) / self.attempts if self.attempts else 0.0
+        """Share of those attempts that did show it."""
+        return self.skills.get(skill, 0) / self.chances(skill) if self.chances(skill) else 0.0
+
+    @model_validator(mode="after")
+    def _counts_fit(self) -> Self:
+        if self.successes > self.attempts or any(self.skills[name] > self.chances(name) for name in self.skills):
+            raise ValueError(f"more successes than attempts: {self.successes} of {self.attempts}, {dict(self.skills)}")
+        return self
 
     @staticmethod
     def merge(parts: Sequence["Outcome"]) -> "Outcome":
         """Add up the outcomes of one design over several stretches of practice."""
-        first, names = parts[0], sorted({name for part in parts for name in part.skills})
+        first = parts[0]
         if any(part.design != first.design for part in parts):
             raise ValueError("outcomes of different designs cannot be merged")
+
+        def total(counts: Sequence[Mapping[str, int]]) -> Frozen[str, int]:
+            return Frozen(
+                {name: sum(c.get(name, 0) for c in counts) for name in sorted({n for c in counts for n in c})}
+            )
+
         return Outcome(
             design=first.design,
             attempts=sum(p.attempts for p in parts),
             successes=sum(p.successes for p in parts),
-            skills=Frozen({name: sum(p.skills.get(name, 0) for p in parts) for name in names}),
+            skills=total([p.skills for p in parts]),
+            tried=total([p.tried for p in parts]),
             reward=math.fsum(p.reward for p in parts),
             spent=sum(p.spent for p in parts),
         )
@@ -185,18 +225,31 @@ class Score(Record):
         return Score(mean=mean, std=math.sqrt(spread / (len(values) - 1)) if len(values) > 1 else 0.0, n=len(values))
 
 
+class Trained(Record):
+    """Success over the training attempts of one stretch in the original: the papers' protocol, beside the tests'."""
+
+    skills: FrozenMap[str, float]
+    headline: float
+    reward: float
+    attempts: Count
+
+
 class Scores(Record):
     """How the agent did in the original world, tested without updates: success rate per skill, and reward."""
 
     skills: FrozenMap[str, Score]
     reward: Score
+    headline: float = 0.0
+    """The world's one figure, in percent; see `World.headline`."""
+    trained: Trained | None = None
+    """The stretch of practice just before the test, if any of its attempts ended."""
 
     @staticmethod
     def over(outcomes: Sequence[Outcome], skills: Iterable[str]) -> "Scores":
         """Summarise one outcome a test seed; each seed weighs the same, however many episodes it ran."""
         seen = [o for o in outcomes if o.attempts]
         return Scores(
-            skills=Frozen({name: Score.over([o.share(name) for o in seen]) for name in skills}),
+            skills=Frozen({n: Score.over([o.share(n) for o in seen if o.chances(n)]) for n in skills}),
             reward=Score.over([o.reward / o.attempts for o in seen]),
         )
 
@@ -226,15 +279,19 @@ class Message(Record):
     """One turn of a conversation with a language model."""
 
     role: str
-    content: str
+    content: Prose
 
 
 class Exchange(Record):
     """One call of a language model: kept in the run folder the moment it is over, and never paid for twice."""
 
     prompt: tuple[Message, ...]
-    reply: str
+    reply: Prose
     model: str = ""
+    finish: str = ""
+    """Why the reply ended, in the endpoint's words."""
+    error: str = ""
+    """What went wrong, where there is no reply."""
     usage: FrozenMap[str, float] = Frozen()
 
 

@@ -36,36 +36,50 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "agents": {
         "random-v1": "curricle.agents.random:RandomAgent",
         "tabular-v1": "curricle.agents.tabular:Tabular",
+        "ppo-v1": "curricle.agents.ppo:PPO",
     },
 }
 
 
 def find(kind: type[T], name: str) -> type[T]:
-    """Return the class a name stands for; an unknown name, or a plug-in that does not load, is a named error."""
+    """Return the class a name stands for; an unknown name, or a plug-in that does not load, is a named error.
+
+    A narrower kind may be asked for (`VectorWorld`); what is found but of another kind is refused.
+    """
     if ":" in name:
         return _load(kind, name, name)
-    known = _places(kind)
+    known, _ = _places(kind)
     newest = max((id for id in known if id.rpartition("-v")[0] == name), key=_version, default=name)
     if newest not in known:
         bare = [id.rpartition("-v")[0] for id in known]
-        raise UsageError(f"there is no {KINDS[kind][:-1]} {name!r}: {nearest(name, [*known, *bare])}")
+        raise UsageError(f"there is no {_group(kind)[:-1]} {name!r}: {nearest(name, [*known, *bare])}")
     return _load(kind, newest, known[newest])
 
 
 def installed(kind: type[T]) -> Iterator[tuple[str, type[T] | PluginError]]:
     """Every id of a kind with its class, or with the error that keeps it from loading."""
-    for id, place in sorted(_places(kind).items()):
+    places, clashes = _places(kind)
+    for id, place in sorted(places.items()):
         try:
             yield id, _load(kind, id, place)
         except PluginError as error:
             yield id, error
+    for id, place in clashes:
+        yield id, PluginError(f"{place} is ignored: {places[id]} has the id {id!r} already")
 
 
-def _places(kind: type) -> dict[str, str]:
-    """All ids with the place of their code; a plug-in cannot take a built-in's id."""
-    group = KINDS[kind]
-    found = {entry.name: entry.value for entry in entry_points(group=f"curricle.{group}")}
-    return found | BUILT_IN[group]
+def _group(kind: type) -> str:
+    return next(group for base, group in KINDS.items() if issubclass(kind, base))
+
+
+def _places(kind: type) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """All ids with the place of their code, and claims to an id that is taken: by a built-in, or by who came first."""
+    group = _group(kind)
+    places, clashes = dict(BUILT_IN[group]), list[tuple[str, str]]()
+    for entry in sorted(entry_points(group=f"curricle.{group}"), key=lambda entry: entry.value):
+        if places.setdefault(entry.name, entry.value) != entry.value:
+            clashes.append((entry.name, entry.value))
+    return places, clashes
 
 
 def _version(id: str) -> int:
@@ -74,14 +88,16 @@ def _version(id: str) -> int:
 
 def _load(kind: type[T], name: str, place: str) -> type[T]:
     where, _, attribute = place.rpartition(":")
-    what = f"{KINDS[kind][:-1]} {name!r}" + ("" if name == place else f" ({place})")
+    what = f"{_group(kind)[:-1]} {name!r}" + ("" if name == place else f" ({place})")
     try:
         module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
         found: Any = getattr(module, attribute)
-    except Exception as error:  # a plug-in may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a plug-in may do anything while it is imported
         raise PluginError(f"{what} cannot be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, kind)):
         raise PluginError(f"{what} is not a {kind.__name__} class but {found!r}")
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise PluginError(f"{what} does not say how to {', '.join(missing)}")
     if not ID.fullmatch(str(getattr(found, "id", ""))):
         raise PluginError(f"{what} has no id; give its class one, like id = 'name-v1'")
     if name != place and found.id != name:

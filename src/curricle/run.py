@@ -1,6 +1,6 @@
 """Run: the folder of one experiment, and the only file that knows names on disk.
 
-    config.toml          resolved config; itself runnable, and what makes a folder a run
+    config.toml          resolved config; itself runnable, written first: it makes a folder a run
     journal.jsonl        one line a finished step: the marker, written last
     designs.jsonl  outcomes.jsonl  scores.jsonl  metrics.jsonl      records, one a line, in the order they were made
     exchanges.jsonl      every exchange with a language model, kept the moment it is over
@@ -13,6 +13,7 @@ cost money, and are not asked for twice.
 """
 
 import json
+import math
 import os
 import shutil
 import time
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import filelock
+import safetensors
 import tomli_w
 from pydantic import ValidationError
 
@@ -42,6 +44,7 @@ ENVIRONMENT, TIMINGS, CHECKPOINTS, TENSORBOARD, LOCK = (
 )
 FILES: dict[type[Record], str] = {Design: "designs.jsonl", Outcome: "outcomes.jsonl", Scores: "scores.jsonl"}
 TRIMMED = (*FILES.values(), METRICS)
+UNTRIMMED = (JOURNAL, EXCHANGES, ENVIRONMENT, TIMINGS)
 
 
 class Saved(Protocol):
@@ -84,11 +87,12 @@ class Run:
         except OSError as error:
             raise RunUnwritable(f"cannot lock {folder}: {error}") from error
         try:
-            with self._writing(folder / LOCK):
+            with suppress(OSError):  # who holds the lock is good to know, no more
                 (folder / LOCK).write_text(f"process {os.getpid()}\n", encoding="utf-8")
-            self.markers = _lines(folder / JOURNAL, Marker, trim=True)
-            self._exchanges = _lines(folder / EXCHANGES, Exchange, trim=True)
+            self.markers = _lines(folder / JOURNAL, Marker)
             self._trim()
+            self._exchanges = _tagged_lines(folder / EXCHANGES, Exchange)
+            self._known: dict[type[Record], dict[Step, list[Any]]] = {}
         except BaseException:
             self._lock.release()
             raise
@@ -98,17 +102,19 @@ class Run:
     @classmethod
     def create(cls, folder: Path, config: Mapping[str, Any]) -> "Run":
         """Make a new run folder; one that already holds anything but an unborn run is refused."""
-        left_over = {ENVIRONMENT, LOCK, CONFIG + ".new"}
-        if folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= left_over):
-            hint = f"to go on with it: curricle resume {folder}" if (folder / CONFIG).exists() else "choose another"
-            raise RunError(f"{folder} exists already; {hint}")
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            _refuse_occupied(folder)
         except OSError as error:
-            raise RunUnwritable(f"cannot make the run folder {folder}: {error}") from error
+            raise RunUnwritable(f"cannot make the run folder {folder}: {error.strerror}") from error
         run = cls(folder)
-        run._note(ENVIRONMENT, {"started": _now(), **environment()})
-        run._write(CONFIG, tomli_w.dumps(config).encode())
+        try:
+            _refuse_occupied(folder)  # again, now that nobody else can begin a run in it
+            run._write(CONFIG, tomli_w.dumps(config).encode())
+            run._note(ENVIRONMENT, {"started": _now(), "seed": config.get("seed"), **environment()})
+        except BaseException:
+            run._lock.release()
+            raise
         return run
 
     @classmethod
@@ -118,6 +124,11 @@ class Run:
         run = cls(folder)
         run._note(ENVIRONMENT, {"resumed": _now(), **environment()})
         return run
+
+    @property
+    def tensorboard(self) -> Path:
+        """Where the event files go."""
+        return self.folder / TENSORBOARD
 
     def __enter__(self) -> "Run":
         return self
@@ -138,7 +149,7 @@ class Run:
     def step(self, step: Step, kind: type[R], work: Callable[[], Sequence[R]], **parts: Saved) -> list[R]:
         """Do a step of the loop and mark it done, or return its records if it was done before.
 
-        Records first, then checkpoints of the parts that changed, then the marker.
+        Records first, then checkpoints of the parts that changed, then the marker; `parts` are named as in `restore`.
         """
         if self._replayed < len(self.markers):
             return self._replay(step, kind)
@@ -150,25 +161,22 @@ class Run:
         self._mark(Marker(step=step, lengths={name: self._length(name) for name in TRIMMED}, saved=saved))
         return records
 
-    def metrics(self, step: Step, at: int, values: Mapping[str, float]) -> None:
+    def metrics(self, step: Step, at: int, figures: Mapping[str, float]) -> None:
         """Append figures of the running step; `at` is the budget spent since the run began."""
-        line = {"at": at, "cycle": step.cycle, "phase": step.phase, **values}
-        self._append(METRICS, json.dumps(line) + "\n", sync=False)
+        plain = {name: float(value) for name, value in figures.items()}
+        finite = {name: value if math.isfinite(value) else None for name, value in plain.items()}  # JSON has no NaN
+        self._append(
+            METRICS, json.dumps({"at": at, "cycle": step.cycle, "phase": step.phase} | finite) + "\n", sync=False
+        )
 
-    @property
-    def at(self) -> int:
-        """Budget spent at the last figure, since the run began."""
-        lines = _whole_lines(self.folder / METRICS)
-        return int(json.loads(lines[-1])["at"]) if lines else 0
-
-    def keep(self, exchange: Exchange) -> None:
+    def keep(self, step: Step, exchange: Exchange) -> None:
         """Store an exchange with a language model, whatever becomes of the step it belongs to."""
-        self._append(EXCHANGES, exchange.to_json() + "\n")
-        self._exchanges.append(exchange)
+        self._append(EXCHANGES, _tagged(step, exchange))
+        self._exchanges.append((step, exchange))
 
-    def kept(self) -> Sequence[Exchange]:
-        """All exchanges so far, those of earlier sittings included."""
-        return tuple(self._exchanges)
+    def kept(self, step: Step) -> list[Exchange]:
+        """The exchanges of a step, those of earlier sittings included."""
+        return [exchange for at, exchange in self._exchanges if at == step]
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -179,7 +187,11 @@ class Run:
                 f"{self.folder / JOURNAL} has {marker.step} where the config leads to {step}; was it edited?"
             )
         self._replayed += 1
-        return [record for at, record in read_records(self.folder, kind) if at == step]
+        if kind not in self._known:
+            self._known[kind] = {}
+            for at, record in read_records(self.folder, kind):
+                self._known[kind].setdefault(at, []).append(record)
+        return self._known[kind].get(step, [])
 
     def _mark(self, marker: Marker) -> None:
         with self._writing(self.folder):
@@ -196,7 +208,10 @@ class Run:
         folder = self.folder / CHECKPOINTS / f"{len(self.markers) + 1:05}-{name}"
         with self._writing(folder):
             folder.mkdir(parents=True)
-            part.save(folder)
+            try:
+                part.save(folder)
+            except safetensors.SafetensorError as error:  # how its own writer reports a full disk
+                raise OSError(str(error)) from error
             for path in folder.rglob("*"):
                 _sync(path)
             _sync(folder)
@@ -206,16 +221,17 @@ class Run:
     def _prune(self) -> None:
         """Remove checkpoints that no longer count: older ones, and those of a step that was never marked."""
         current = set(self.markers[-1].saved.values()) if self.markers else set()
-        with suppress(FileNotFoundError), self._writing(self.folder / CHECKPOINTS, passing=FileNotFoundError):
-            for path in (self.folder / CHECKPOINTS).iterdir():
-                if path.name not in current:
+        with self._writing(self.folder / CHECKPOINTS):
+            for path in (self.folder / CHECKPOINTS).glob("*-*"):
+                if path.name not in current and path.is_dir():
                     shutil.rmtree(path)
 
     def _trim(self) -> None:
-        """Cut every record file back to the last marker."""
+        """Cut every record file back to the last marker, and all others back to their last whole line."""
         lengths = self.markers[-1].lengths if self.markers else {}
-        for name in TRIMMED:
-            path, length = self.folder / name, lengths.get(name, 0)
+        whole = {name: sum(map(len, _whole_lines(self.folder / name))) for name in UNTRIMMED}
+        for name, length in ({name: lengths.get(name, 0) for name in TRIMMED} | whole).items():
+            path = self.folder / name
             if self._length(name) < length:
                 raise RunDamaged(f"{path} is shorter than its {length} bytes in the journal; restore it from a copy")
             if self._length(name) > length:
@@ -229,11 +245,14 @@ class Run:
 
     def _append(self, name: str, text: str, sync: bool = True) -> None:
         path = self.folder / name
+        is_new = not path.exists()
         with self._writing(path), path.open("ab") as file:
             file.write(text.encode())
             file.flush()
             if sync:
                 os.fsync(file.fileno())
+                if is_new:
+                    _sync(self.folder)
 
     def _note(self, name: str, line: Mapping[str, Any]) -> None:
         self._append(name, json.dumps(line) + "\n", sync=False)
@@ -248,14 +267,13 @@ class Run:
             _sync(self.folder)
 
     @contextmanager
-    def _writing(self, path: Path, passing: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+    def _writing(self, path: Path) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            if passing and isinstance(error, passing):
-                raise
-            reason = error.strerror or str(error)
-            advice = f"finished steps are safe; when it is put right: curricle resume {self.folder}"
+            reason, advice = error.strerror or str(error), "nothing has begun; when it is put right, run it again"
+            if (self.folder / CONFIG).exists():
+                advice = f"finished steps are safe; when it is put right: curricle resume {self.folder}"
             raise RunUnwritable(f"cannot write {path}: {reason}; {advice}") from error
 
 
@@ -266,7 +284,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The resolved config of a run, as plain data."""
     path = folder / CONFIG
     if not path.is_file():
-        raise RunError(f"{folder} is not a run folder: it has no {CONFIG}")
+        raise RunError(f"{folder} is not a run folder: it has no {CONFIG} (a run that never began is run again)")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -275,15 +293,17 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read_records(folder: Path, kind: type[R]) -> list[tuple[Step, R]]:
     """All records of a kind with the step that made them."""
-    found = []
-    for number, line in enumerate(_whole_lines(folder / FILES[kind]), start=1):
-        try:
-            values = json.loads(line)
-            step = Step(**{name: values.pop(name) for name in Step.model_fields})
-            found.append((step, kind.model_validate_json(json.dumps(values))))
-        except (ValueError, KeyError) as error:
-            raise RunDamaged(f"{folder / FILES[kind]}, line {number}: {error}") from error
-    return found
+    return _tagged_lines(folder / FILES[kind], kind)
+
+
+def read_exchanges(folder: Path) -> list[tuple[Step, Exchange]]:
+    """All exchanges with language models, with the step that made them."""
+    return _tagged_lines(folder / EXCHANGES, Exchange)
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """All figures: one dict a line, with `at`, `cycle` and `phase`."""
+    return [json.loads(line) for line in _whole_lines(folder / METRICS)]
 
 
 def read_steps(folder: Path) -> list[Step]:
@@ -299,13 +319,23 @@ def _tagged(step: Step, record: Record) -> str:
 L = TypeVar("L", bound=Record)
 
 
-def _lines(path: Path, kind: type[L], trim: bool = False) -> list[L]:
-    """The records of a file; a line torn by a crash at the very end is dropped, any other bad line is damage."""
-    lines = _whole_lines(path)
-    if trim and path.exists() and (length := sum(len(line) for line in lines)) < path.stat().st_size:
-        os.truncate(path, length)
+def _tagged_lines(path: Path, kind: type[L]) -> list[tuple[Step, L]]:
+    """The records of a file with their steps: what `_tagged` wrote."""
     found = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_whole_lines(path), start=1):
+        try:
+            values = json.loads(line)
+            step = Step(**{name: values.pop(name) for name in Step.model_fields})
+            found.append((step, kind.from_json(json.dumps(values))))
+        except (ValueError, KeyError) as error:
+            raise RunDamaged(f"{path}, line {number}: {error}") from error
+    return found
+
+
+def _lines(path: Path, kind: type[L]) -> list[L]:
+    """The records of a file; a line torn by a crash at the very end is dropped, any other bad line is damage."""
+    found = []
+    for number, line in enumerate(_whole_lines(path), start=1):
         try:
             found.append(kind.from_json(line))
         except ValidationError as error:
@@ -317,9 +347,18 @@ def _whole_lines(path: Path) -> list[bytes]:
     if not path.exists():
         return []
     try:
-        return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        lines = path.read_bytes().split(b"\n")
+        return [line + b"\n" for line in lines[:-1]]
     except OSError as error:
         raise RunDamaged(f"{path} cannot be read: {error}") from error
+
+
+def _refuse_occupied(folder: Path) -> None:
+    """A new run needs a folder of its own; what an unborn run left behind does not count."""
+    if {path.name for path in folder.iterdir()} <= {LOCK, CONFIG + ".new"}:
+        return
+    hint = f"to go on with it: curricle resume {folder}" if (folder / CONFIG).exists() else "choose another"
+    raise RunError(f"{folder} exists already; {hint}")
 
 
 def _owner(folder: Path) -> str:
@@ -334,6 +373,9 @@ def _now() -> str:
 
 
 def _sync(path: Path) -> None:
+    """Force a file or folder onto the disk; Windows has no such call for what is open for reading."""
+    if os.name == "nt":
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,10 +1,13 @@
 """Watchers: one small interface for whatever follows a run while it happens - TensorBoard, W&B, trackio, a terminal.
 
-A watcher hears of each step and of every figure; it cannot change a run, and no result depends on one.
+A watcher hears of each step and of every figure. It cannot change a run: no result depends on one, and one that breaks
+down (a full disk, a service that is out) is dismissed with a warning while the run goes on.
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+import shutil
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,34 +31,43 @@ class Watcher:
 
 
 class Watchers(Watcher):
-    """Several watchers as one."""
+    """Several watchers as one, none of which can do harm."""
 
     def __init__(self, members: Sequence[Watcher]) -> None:
-        self.members = members
+        self.members = list(members)
 
     def begin(self, title: str, total: int, unit: str) -> None:
         """Tell all."""
-        for member in self.members:
-            member.begin(title, total, unit)
+        self._tell(lambda member: member.begin(title, total, unit))
 
     def report(self, at: int, done: int, metrics: Mapping[str, float]) -> None:
         """Tell all."""
-        for member in self.members:
-            member.report(at, done, metrics)
+        self._tell(lambda member: member.report(at, done, metrics))
 
     def close(self) -> None:
         """Close all."""
-        for member in self.members:
-            member.close()
+        self._tell(lambda member: member.close())
+
+    def _tell(self, call: Callable[[Watcher], None]) -> None:
+        for member in list(self.members):
+            try:
+                call(member)
+            except Exception as error:
+                self.members.remove(member)
+                name = type(member).__name__
+                warnings.warn(f"{name} is dismissed, the run goes on: {type(error).__name__}: {error}", stacklevel=2)
 
 
 class TensorBoard(Watcher):
-    """Event files; after a resume the figures of the repeated step replace the earlier ones."""
+    """Event files, written anew from the run's own metrics at every start: what a killed writer lost is there again."""
 
-    def __init__(self, folder: Path, at: int) -> None:
+    def __init__(self, folder: Path, past: Sequence[Mapping[str, Any]]) -> None:
         from tensorboardX import SummaryWriter
 
-        self.writer: Any = SummaryWriter(str(folder), purge_step=at)
+        shutil.rmtree(folder, ignore_errors=True)
+        self.writer: Any = SummaryWriter(str(folder))
+        for line in past:
+            self.report(line["at"], 0, {name: v for name, v in line.items() if "/" in name and v is not None})
 
     def report(self, at: int, done: int, metrics: Mapping[str, float]) -> None:
         """Write scalars."""
@@ -75,7 +87,8 @@ class Tracker(Watcher):
             self.tracker: Any = importlib.import_module(package)
         except ImportError:
             raise UsageError(f"log.{package} = {project!r} needs: pip install 'curricle[{package}]'") from None
-        self.tracker.init(project=project, name=name, config=dict(config))
+        same: dict[str, str] = {"id": name} if package == "wandb" else {}
+        self.tracker.init(project=project, name=name, config=dict(config), resume="allow", **same)
 
     def report(self, at: int, done: int, metrics: Mapping[str, float]) -> None:
         """Log scalars."""
@@ -94,8 +107,10 @@ class Log(Options):
     wandb: str = Field("", description="Project to log to with Weights & Biases; empty: do not.")
     trackio: str = Field("", description="Project to log to with trackio; empty: do not.")
 
-    def watchers(self, folder: Path, at: int, config: Mapping[str, Any]) -> list[Watcher]:
-        """Start the loggers that are switched on; `at` is the budget already spent."""
-        members: list[Watcher] = [TensorBoard(folder / "tensorboard", at)] if self.tensorboard else []
+    def watchers(
+        self, name: str, events: Path, past: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
+    ) -> list[Watcher]:
+        """Start the loggers that are switched on; `past` are the figures that a resumed run already has."""
+        members: list[Watcher] = [TensorBoard(events, past)] if self.tensorboard else []
         trackers = {"wandb": self.wandb, "trackio": self.trackio}
-        return members + [Tracker(name, project, folder.name, config) for name, project in trackers.items() if project]
+        return members + [Tracker(package, project, name, config) for package, project in trackers.items() if project]

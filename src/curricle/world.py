@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from curricle import records
 from curricle import setting as knobs
-from curricle.errors import DeclarationError, ValueRefused
+from curricle.errors import DeclarationError, UsageError, ValueRefused
 from curricle.records import Brief, Cycle, Design, Message, Skill, Task, Verdict
 
 ID = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_]+)*-v[0-9]+")
@@ -82,7 +82,7 @@ class WorldVector(VectorEnv[Any, Any, Any]):
     """A Gymnasium vector environment in which every sub-environment has a setting of its own.
 
     - Autoreset is SAME_STEP: a step that ends an episode returns the first observation of the next one;
-      `info["final_obs"]` holds the last of the ended one.
+      `info["final_obs"][i]` is the last of the one that ended in sub-environment i.
     - `info["skills"]`, bool (environments, skills): what the episode of this step has shown so far, this step included.
     - `reset(seed=[...], options={"settings": [...], "reset_mask": mask})` restarts the masked ones (default: all).
     """
@@ -105,11 +105,22 @@ class WorldVector(VectorEnv[Any, Any, Any]):
 
     def restore(self, snapshot: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a snapshot."""
-        raise NotImplementedError(f"{type(self).__name__} takes no snapshots")
+        raise UsageError(f"{type(self).__name__} takes no snapshots")
+
+    def picture(self, index: int, size: tuple[int, int], whole: bool = False) -> NDArray[np.uint8]:
+        """What a sub-environment's player sees, or its whole world, as (height, width, 3)."""
+        raise UsageError(f"{type(self).__name__} draws no pictures")
+
+    def text(self, index: int) -> str:
+        """What a sub-environment's player sees, in words."""
+        raise UsageError(f"{type(self).__name__} has no view in words")
 
 
 class VectorWorld(World):
     """A world of simulators, for agents that act step by step."""
+
+    keys: ClassVar[Mapping[str, tuple[int, str]]] = {}
+    """For people who play it: a key, the action it stands for and that action's name."""
 
     @abstractmethod
     def vector(self, settings: Sequence[knobs.Setting]) -> WorldVector:
@@ -123,9 +134,15 @@ class VectorWorld(World):
 class TaskWorld(World):
     """A world of text tasks, for agents that answer; who writes a task never grades it.
 
+    A task is about one skill; an agent counts in `Outcome.tried` how many tasks were about each.
+
     A conversation is the task's prompt followed by what `transcript` holds: agent, world, agent, ... Both methods below
     are functions of it alone, so an attempt can be replayed, batched and judged anywhere.
     """
+
+    def succeeded(self, aim: str | None, shown: Iterable[str]) -> bool:
+        """Whether an attempt met an aim; without an aim, its task's own skill counts."""
+        return aim in set(shown) if aim else any(True for _ in shown)
 
     @abstractmethod
     def tasks(self, setting: knobs.Setting, n: int, seed: int) -> list[Task]:

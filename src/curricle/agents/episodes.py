@@ -13,8 +13,12 @@ from curricle.errors import AgentError
 from curricle.records import Design, Frozen, Outcome
 from curricle.world import VectorWorld, World
 
+LONGEST = 100_000
+"""Steps that one test episode may take."""
 Act = Callable[[Any], NDArray[Any]]
 """From a batch of observations to a batch of actions."""
+Saw = Callable[[NDArray[np.bool_], NDArray[np.bool_]], None]
+"""Told after each step which episodes ended, and the skills shown: for agents that remember."""
 
 
 class Tally:
@@ -31,15 +35,41 @@ class Tally:
 
     def add(self, rewards: NDArray[Any], ended: NDArray[np.bool_], skills: NDArray[np.bool_]) -> None:
         """Count one step of all sub-environments."""
-        self.running += rewards
-        np.add.at(self.spent, self.owners, 1)
-        for index in np.flatnonzero(ended):
-            owner = int(self.owners[index])
-            self.attempts[owner] += 1
-            self.successes[owner] += self.world.succeeded(self.designs[owner].aim, self.world.names(skills[index]))
-            self.skills[owner] += skills[index]
-            self.reward[owner] += self.running[index]
-            self.running[index] = 0.0
+        self.steps(rewards, ended, skills, np.ones(len(self.owners), np.bool_))
+
+    def steps(
+        self, rewards: NDArray[Any], ended: NDArray[np.bool_], skills: NDArray[np.bool_], counted: NDArray[np.bool_]
+    ) -> None:
+        """Count one step of those sub-environments that count."""
+        self.running += rewards * counted
+        np.add.at(self.spent, self.owners, counted)
+        for index in np.flatnonzero(ended & counted):
+            self._close(int(index), skills[index])
+
+    def stretch(self, rewards: NDArray[Any], ended: NDArray[np.bool_], skills: NDArray[np.bool_]) -> list[float]:
+        """Count many steps at once, time first; returns the returns of the episodes that ended, in no meaningful order."""
+        np.add.at(self.spent, self.owners, len(rewards))
+        returns = list[float]()
+        for index in np.flatnonzero(ended.any(0)):
+            start = 0
+            for step in np.flatnonzero(ended[:, index]):
+                self.running[index] += rewards[start : step + 1, index].sum(dtype=np.float64)
+                returns.append(float(self.running[index]))
+                self._close(int(index), skills[step, index])
+                start = step + 1
+            self.running[index] += rewards[start:, index].sum(dtype=np.float64)
+        going = ~ended.any(0)
+        self.running[going] += rewards[:, going].sum(0, dtype=np.float64)
+        return returns
+
+    def _close(self, index: int, skills: NDArray[np.bool_]) -> None:
+        """Count an episode that ended."""
+        owner = int(self.owners[index])
+        self.attempts[owner] += 1
+        self.successes[owner] += self.world.succeeded(self.designs[owner].aim, self.world.names(skills))
+        self.skills[owner] += skills
+        self.reward[owner] += self.running[index]
+        self.running[index] = 0.0
 
     def outcomes(self) -> list[Outcome]:
         """One outcome a design."""
@@ -69,7 +99,14 @@ def share_out(designs: int, environments: int) -> list[int]:
     return [i % designs for i in range(max(designs, environments))]
 
 
-def play(world: VectorWorld, designs: Sequence[Design], seeds: Sequence[int], episodes: int, act: Act) -> list[Outcome]:
+def play(
+    world: VectorWorld,
+    designs: Sequence[Design],
+    seeds: Sequence[int],
+    episodes: int,
+    act: Act,
+    saw: Saw = lambda ended, skills: None,
+) -> list[Outcome]:
     """Play `episodes` episodes in each design from the seed beside it; what is played on beyond them does not count."""
     vector = world.vector([world.setting(design.setting) for design in designs])
     try:
@@ -78,7 +115,12 @@ def play(world: VectorWorld, designs: Sequence[Design], seeds: Sequence[int], ep
         while (tally.attempts < episodes).any():
             open_ = tally.attempts < episodes
             observations, rewards, terminated, truncated, info = vector.step(act(observations))
-            tally.add(rewards * open_, (terminated | truncated) & open_, info["skills"])
+            saw(terminated | truncated, info["skills"])
+            tally.steps(rewards, terminated | truncated, info["skills"], open_)
+            if (tally.spent > LONGEST * episodes).any():
+                raise AgentError(
+                    f"{world.id}: no episode ended within {LONGEST} steps; give the world a limit of its own"
+                )
         return tally.outcomes()
     finally:
         vector.close()

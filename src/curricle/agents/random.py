@@ -1,5 +1,6 @@
 """The random agent: acts at random and learns nothing. The floor that every table needs."""
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,13 +46,14 @@ class RandomAgent(Agent):
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
         """Play at random from the given seeds."""
         world = vector_world(self.world, self.id)
-        probe = world.vector([world.original] * len(designs))
-        space = probe.action_space
+        probe = world.vector([world.original])
+        spaces = [copy.deepcopy(probe.single_action_space) for _ in seeds]
         probe.close()
-        space.seed(derive(seeds[0], "act") % 2**31)
+        for space, seed in zip(spaces, seeds, strict=True):
+            space.seed(derive(seed, "act") % 2**31)
 
         def act(observations: Any) -> NDArray[Any]:
-            return np.asarray(space.sample())
+            return np.stack([space.sample() for space in spaces])
 
         return play(world, designs, seeds, episodes, act)
 

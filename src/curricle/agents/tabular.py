@@ -22,6 +22,9 @@ from curricle.records import Design, Options, Outcome
 from curricle.seeds import derive, generator
 from curricle.world import World
 
+MOST = 10_000_000
+"""Observations that a table may have rows for."""
+
 
 class TabularOptions(Options):
     """Options of the tabular agent."""
@@ -45,25 +48,26 @@ class Tabular(Agent):
         super().__init__(world, options, seed)
         self.vectors = vector_world(world, self.id)
         probe = self.vectors.vector([world.original])
-        self.shape = _countable(probe.single_observation_space, world.id)
+        self.lowest, self.shape = _countable(probe.single_observation_space, world.id)
         actions = probe.single_action_space
         probe.close()
         if not isinstance(actions, gymnasium.spaces.Discrete):
             raise AgentError(f"{self.id} needs discrete actions; those of {world.id} are {actions}")
+        self.first_action = int(actions.start)
         self.values = np.full((int(np.prod(self.shape)), int(actions.n)), self.options.optimism)
 
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Q-learning, epsilon-greedy."""
-        options, rng = self.options, generator(seed, "act")
-        owners = share_out(len(designs), options.environments)
+        options, owners = self.options, share_out(len(designs), self.options.environments)
+        rng, luck = generator(seed, "act"), [generator(seed, "ties", i) for i in range(len(owners))]
         vector = self.vectors.vector([self.vectors.setting(designs[owner].setting) for owner in owners])
         tally = Tally(self.vectors, designs, owners)
         observations, _ = vector.reset(seed=[derive(seed, "world", i) % 2**31 for i in range(len(owners))])
         states, reported = self._states(observations), 0
         for done in range(len(owners), budget + len(owners), len(owners)):
             explores = rng.random(len(owners)) < options.explore
-            actions = np.where(explores, rng.integers(self.values.shape[1], size=len(owners)), self._best(states, rng))
-            observations, rewards, terminated, truncated, info = vector.step(actions)
+            actions = np.where(explores, rng.integers(self.values.shape[1], size=len(owners)), self._best(states, luck))
+            observations, rewards, terminated, truncated, info = vector.step(actions + self.first_action)
             ended = terminated | truncated
             following = self._states(observations)
             reached = following.copy()
@@ -83,8 +87,12 @@ class Tabular(Agent):
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
         """Play greedily."""
-        rng = generator(seeds[0], "act")
-        return play(self.vectors, designs, seeds, episodes, lambda seen: self._best(self._states(seen), rng))
+        luck = [generator(seed, "ties") for seed in seeds]
+
+        def act(seen: Any) -> NDArray[np.int64]:
+            return self._best(self._states(seen), luck) + self.first_action
+
+        return play(self.vectors, designs, seeds, episodes, act)
 
     def save(self, folder: Path) -> None:
         """Write the table."""
@@ -99,19 +107,21 @@ class Tabular(Agent):
 
     def _states(self, observations: Any) -> NDArray[np.int64]:
         """Number the observations of a batch."""
-        flat = np.asarray(observations).reshape(len(observations), -1)
+        flat = np.asarray(observations).reshape(len(observations), -1) - self.lowest
         return np.asarray(np.ravel_multi_index(tuple(flat.T), self.shape), np.int64)
 
-    def _best(self, states: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        """The best known action in each state; ties are broken by chance, or an untrained agent would stand still."""
+    def _best(self, states: NDArray[np.int64], luck: Sequence[np.random.Generator]) -> NDArray[np.int64]:
+        """The best known action in each state; each one's own luck breaks ties, or beginners would stand still."""
         values = self.values[states]
         ties = values == values.max(axis=1, keepdims=True)
-        return np.asarray((ties * rng.random(values.shape)).argmax(axis=1))
+        chance = np.stack([rng.random(values.shape[1]) for rng in luck])
+        return np.asarray((ties * chance).argmax(axis=1))
 
 
-def _countable(space: gymnasium.Space[Any], world: str) -> tuple[int, ...]:
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return (int(space.n),)
-    if isinstance(space, gymnasium.spaces.MultiDiscrete) and np.prod(space.nvec) <= 10_000_000:
-        return tuple(int(n) for n in space.nvec)
+def _countable(space: gymnasium.Space[Any], world: str) -> tuple[NDArray[np.int64], tuple[int, ...]]:
+    """The lowest observation, and how many there are of each component."""
+    if isinstance(space, gymnasium.spaces.Discrete) and space.n <= MOST:
+        return np.array([space.start], np.int64), (int(space.n),)
+    if isinstance(space, gymnasium.spaces.MultiDiscrete) and space.nvec.ndim == 1 and np.prod(space.nvec) <= MOST:
+        return np.asarray(space.start, np.int64), tuple(int(n) for n in space.nvec)
     raise AgentError(f"{Tabular.id} needs Discrete or small MultiDiscrete observations; those of {world} are {space}")

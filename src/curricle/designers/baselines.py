@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from curricle.designer import Designer, Workshop
+from curricle.designer import Designer, OfOptions, Workshop
 from curricle.errors import RunDamaged
-from curricle.records import Brief, Design, Options, Outcome
+from curricle.records import Brief, Design, Outcome, checked
 from curricle.registry import find
 from curricle.seeds import generator
 from curricle.setting import Setting
@@ -48,12 +48,6 @@ class Random(Designer):
         ]
 
 
-class OfOptions(Options):
-    """Options of a designer that works on another one's proposals."""
-
-    of: str = Field("random", description="The designer whose proposals are used.")
-
-
 class Fixed(Designer):
     """The first proposal of another designer, kept for the whole run: EnvGen without adaptation."""
 
@@ -63,7 +57,8 @@ class Fixed(Designer):
 
     def __init__(self, setting: type[Setting], options: OfOptions | None = None, seed: int = 0) -> None:
         super().__init__(setting, options, seed)
-        self.maker = find(Designer, self.options.of)(setting, None, seed)
+        maker = find(Designer, self.options.of)
+        self.maker = maker(setting, checked(maker.Options, self.options.of_options, f"of_options of {maker.id}"), seed)
         self.designs: list[Design] = []
 
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:

@@ -52,7 +52,7 @@ class Tutor(Designer):
             designs.append(Design(setting=self._eased(skill, ease, brief), aim=skill.name, why=why))
         return designs
 
-    def learn(self, outcomes: Sequence[Outcome], scores: Scores) -> None:
+    def learn(self, outcomes: Sequence[Outcome], scores: Scores, workshop: Workshop) -> None:
         """Hand out more where the agent failed at the aim, less where it succeeded."""
         for aim in dict.fromkeys(outcome.design.aim for outcome in outcomes):
             tried = next(o for o in outcomes if o.design.aim == aim)  # the one with the most handed out
@@ -74,17 +74,14 @@ class Tutor(Designer):
             raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error
 
     def _aims(self, skills: Sequence[Skill], rates: Mapping[str, float]) -> list[Skill]:
-        """Skills to teach: fewest prerequisites out of reach first, then the weakest; mastered ones if all are."""
-        by_name = {skill.name: skill for skill in skills}
+        """Skills to teach, weakest first: those whose prerequisites are in reach; mastered ones only if all are."""
 
-        def missing(skill: Skill) -> int:
-            before = _all_needs(skill, by_name)
-            return sum(rates.get(name, 0.0) < self.options.reach for name in before)
+        def rate(skill: Skill) -> float:
+            return rates.get(skill.name, 0.0)
 
-        order = sorted(
-            skills, key=lambda s: (missing(s), rates.get(s.name, 0.0))
-        )  # stable: the tree's order breaks ties
-        return [s for s in order if rates.get(s.name, 0.0) < self.options.mastered] or order
+        near = [s for s in skills if all(rates.get(need, 0.0) >= self.options.reach for need in s.needs)]
+        order = sorted(near, key=rate)  # stable: the tree's order breaks ties
+        return [s for s in order if rate(s) < self.options.mastered] or order
 
     def _eased(self, skill: Skill, ease: float, brief: Brief) -> Values:
         """The original, moved towards what eases the skill; if nothing is named, towards easy on every knob."""
@@ -99,18 +96,6 @@ class Tutor(Designer):
             except ValueRefused:
                 continue
         return brief.original
-
-
-def _all_needs(skill: Skill, by_name: Mapping[str, Skill]) -> set[str]:
-    """Direct and indirect prerequisites."""
-    found: set[str] = set()
-    waiting = list(skill.needs)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += by_name[name].needs
-    return found
 
 
 def _between(knob: Knob, start: Value, end: Value, share: float) -> Value:

@@ -5,7 +5,8 @@ sub-environments each have a setting of their own. `examples/vault.py` shows the
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -13,7 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from curricle.errors import DeclarationError, UsageError, nearest
+from curricle.errors import DeclarationError, UsageError, WorldError, nearest
 from curricle.setting import Setting
 from curricle.world import VectorWorld, WorldVector
 
@@ -56,11 +57,15 @@ class _Slot(gymnasium.Env[Any, Any]):
         if seed is not None:
             self._np_random = np.random.default_rng(seed)
         self.ended, self.skills = self.skills, np.zeros(len(self.names), np.bool_)
-        observation, _ = self.env.reset(seed=seed, options=options)
+        with self._blame("reset"):
+            observation, _ = self.env.reset(seed=seed, options=options)
         return observation, {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        with self._blame("step"):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+        if not np.isfinite(float(reward)):
+            raise WorldError(f"{self.world.id} gave the reward {reward} in {self.setting!r}")
         for name in self.world.shown(info):
             if name not in self.names:
                 raise DeclarationError(f"{self.world.id}.shown() names {name!r}, {nearest(name, self.names)}")
@@ -69,6 +74,15 @@ class _Slot(gymnasium.Env[Any, Any]):
 
     def close(self) -> None:
         self.env.close()
+
+    @contextmanager
+    def _blame(self, what: str) -> Iterator[None]:
+        """A user's environment may raise anything: say which one, and in which setting."""
+        try:
+            yield
+        except Exception as error:
+            where = f"{self.world.id} broke down in {what}() with {self.setting!r}"
+            raise WorldError(f"{where}: {type(error).__name__}: {error}") from error
 
 
 class GymVector(WorldVector):

@@ -1,0 +1,147 @@
+"""Play a world yourself, in the terminal or in a window.
+
+In: a world that declares `keys`, a setting and a seed. A terminal shows two pixels a character cell; keys come from the
+keyboard, or one by one from a pipe. A window is drawn with tkinter, which comes with Python.
+"""
+
+import base64
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from curricle.errors import UsageError
+from curricle.setting import Setting
+from curricle.world import VectorWorld, WorldVector
+
+QUIT = "q"
+CELLS = 64
+"""Width and height of the picture in a terminal, in pixels: 64 columns and 32 lines."""
+
+
+class Game:
+    """One episode after another, one action at a time."""
+
+    def __init__(self, world: VectorWorld, setting: Setting, seed: int) -> None:
+        if not world.keys:
+            raise UsageError(f"{world.id} cannot be played: it declares no keys")
+        self.world, self.vector = world, world.vector([setting])
+        self.total, self.steps, self.said = 0.0, 0, "a new episode"
+        self.vector.reset(seed=[seed])
+
+    def press(self, key: str) -> bool:
+        """Act on a key; False when the player wants to leave. Keys without a meaning do nothing."""
+        if key == QUIT:
+            return False
+        if key in self.world.keys:
+            action, name = self.world.keys[key]
+            _, reward, terminated, truncated, info = self.vector.step(np.array([action]))
+            self.total, self.steps = self.total + float(reward[0]), self.steps + 1
+            self.said = f"{name}; reward {reward[0]:+.1f}"
+            if terminated[0] or truncated[0]:
+                shown = ", ".join(self.world.names(info["skills"][0])) or "none"
+                self.said = f"the episode ended after {self.steps} steps, return {self.total:.1f}; skills: {shown}"
+                self.total, self.steps = 0.0, 0
+        return True
+
+    @property
+    def help(self) -> str:
+        """What each key does."""
+        names = {" ": "space", "\t": "tab"}
+        keys = [f"{names.get(key, key)} {name}" for key, (_, name) in self.world.keys.items()]
+        return ", ".join([*keys, f"{QUIT} quit"])
+
+
+def in_terminal(game: Game, keyboard: TextIO, screen: TextIO) -> None:
+    """Play until `q` or the end of the input."""
+
+    def show() -> None:
+        if screen.isatty():
+            screen.write("\x1b[H\x1b[2J" + blocks(game.vector.picture(0, (CELLS, CELLS))))
+        screen.write(f"{game.said}\n{_words(game.vector)}{game.help}\n")
+        screen.flush()
+
+    with _raw(keyboard):
+        show()
+        for key in iter(lambda: keyboard.read(1), ""):
+            if not game.press(key):
+                break
+            show()
+
+
+def in_window(game: Game, size: int = 576) -> None:
+    """Play in a window."""
+    import tkinter
+
+    try:
+        window = tkinter.Tk()
+    except tkinter.TclError as error:
+        raise UsageError(f"no window can be opened ({error}); play in the terminal instead, without --window") from None
+    window.title(f"{game.world.id}: {game.help}")
+    picture, text = tkinter.Label(window), tkinter.Label(window, text=game.said)
+    picture.pack()
+    text.pack()
+
+    def draw() -> None:
+        image = tkinter.PhotoImage(data=base64.b64encode(png(game.vector.picture(0, (size, size)))))
+        picture.configure(image=image)
+        picture.image = image  # type: ignore[attr-defined]  # tkinter itself keeps no reference
+        text.configure(text=game.said)
+
+    def pressed(event: Any) -> None:
+        if game.press(event.char):
+            draw()
+        else:
+            window.destroy()
+
+    window.bind("<Key>", pressed)
+    draw()
+    window.mainloop()
+
+
+def blocks(picture: NDArray[np.uint8]) -> str:
+    """A picture as coloured half blocks: each character shows an upper and a lower pixel."""
+    lines = []
+    for upper, lower in zip(picture[::2].tolist(), picture[1::2].tolist(), strict=True):
+        cells = (
+            f"\x1b[38;2;{a[0]};{a[1]};{a[2]}m\x1b[48;2;{b[0]};{b[1]};{b[2]}m▀"
+            for a, b in zip(upper, lower, strict=True)
+        )
+        lines.append("".join(cells) + "\x1b[0m")
+    return "\n".join(lines) + "\n"
+
+
+def png(picture: NDArray[np.uint8]) -> bytes:
+    """A picture as a PNG file."""
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "PNG")
+    return file.getvalue()
+
+
+def _words(vector: WorldVector) -> str:
+    try:
+        return vector.text(0) + "\n"
+    except UsageError:
+        return ""
+
+
+@contextmanager
+def _raw(keyboard: TextIO) -> Iterator[None]:
+    """Hand over every key at once instead of line by line, where the input is a terminal that can."""
+    if not keyboard.isatty() or sys.platform == "win32":
+        yield
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(keyboard)
+    try:
+        tty.setcbreak(keyboard)
+        yield
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
