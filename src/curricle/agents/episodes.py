@@ -47,12 +47,12 @@ class Tally:
             self._close(int(index), skills[index])
 
     def stretch(self, rewards: NDArray[Any], ended: NDArray[np.bool_], skills: NDArray[np.bool_]) -> list[float]:
-        """Count many steps at once, time first; returns the returns of the episodes that ended, in no meaningful order."""
+        """Count many steps at once, time first; gives back the returns of the episodes that ended, in no set order."""
         np.add.at(self.spent, self.owners, len(rewards))
         returns = list[float]()
         for index in np.flatnonzero(ended.any(0)):
             start = 0
-            for step in np.flatnonzero(ended[:, index]):
+            for step in np.flatnonzero(ended[:, index]).tolist():
                 self.running[index] += rewards[start : step + 1, index].sum(dtype=np.float64)
                 returns.append(float(self.running[index]))
                 self._close(int(index), skills[step, index])
