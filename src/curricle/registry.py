@@ -24,7 +24,9 @@ T = TypeVar("T", bound=World | Designer | Agent)
 
 KINDS: dict[type, str] = {World: "worlds", Designer: "designers", Agent: "agents"}
 BUILT_IN: dict[str, dict[str, str]] = {
-    "worlds": {},
+    "worlds": {
+        "crafter-v1": "curricle.worlds.crafter:Crafter",
+    },
     "designers": {
         "none-v1": "curricle.designers.baselines:Nobody",
         "fixed-v1": "curricle.designers.baselines:Fixed",

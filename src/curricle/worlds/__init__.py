@@ -1,1 +1,9 @@
-"""Worlds: implementations of `curricle.world`, one file or folder each."""
+"""Worlds: implementations of `curricle.world`, one file or folder each.
+
+Importing this package tells Gymnasium about its environments: `gymnasium.make("curricle.worlds:curricle/Crafter-v1")`.
+"""
+
+import gymnasium
+
+if "curricle/Crafter-v1" not in gymnasium.registry:
+    gymnasium.register("curricle/Crafter-v1", entry_point="curricle.worlds.crafter.env:CrafterEnv")

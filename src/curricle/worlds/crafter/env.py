@@ -1,0 +1,184 @@
+"""Gymnasium's side of Crafter: a vector environment with a setting a sub-environment, and a single environment.
+
+`CrafterVector` keeps the contract of `curricle.world.WorldVector` (autoreset in the same step, own seeds and settings).
+`CrafterEnv` is registered as `curricle/Crafter-v1`. With a seed, an environment plays the episodes that
+`crafter.Env(seed=seed)` would play. Observations are `pixels`, `symbols` (see symbols.py) or `text`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from curricle.errors import UsageError
+from curricle.setting import Setting
+from curricle.world import WorldVector
+from curricle.worlds.crafter import rules as r
+from curricle.worlds.crafter import symbols
+from curricle.worlds.crafter.chart import chart_of, frame_of
+from curricle.worlds.crafter.engine import ALIVE, DIED, TIMED_OUT, Engine, View
+from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
+from curricle.worlds.crafter.state import STATE
+from curricle.worlds.crafter.text import LONGEST, describe
+
+Observation = Literal["pixels", "symbols", "text"]
+
+
+def space_of(observation: Observation, size: int) -> gymnasium.Space[Any]:
+    """The space of one environment's observations."""
+    if observation == "pixels":
+        return gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
+    if observation == "symbols":
+        return gymnasium.spaces.Box(np.zeros(symbols.WIDTH, np.uint8), symbols.highest(), dtype=np.uint8)
+    return gymnasium.spaces.Text(LONGEST, charset="".join(map(chr, range(32, 127))) + "\n")
+
+
+class CrafterVector(WorldVector):
+    """Many environments in one engine."""
+
+    def __init__(
+        self,
+        settings: Sequence[CrafterSetting],
+        observation: Observation = "symbols",
+        *,
+        exact: bool = True,
+        size: int = 64,
+        threads: int = 1,
+        autoreset: bool = True,
+    ) -> None:
+        self.num_envs, self.observation, self.autoreset = len(settings), observation, autoreset
+        view: View = "state" if observation == "text" else observation
+        self.engine = Engine(len(settings), view, exact=exact, size=size, threads=threads)
+        self.single_observation_space = space_of(observation, size)
+        self.single_action_space = gymnasium.spaces.Discrete(len(r.ACTIONS))
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._seeded = False
+        for index, setting in enumerate(settings):
+            self.assign(index, setting)
+
+    def assign(self, index: int, setting: Setting) -> None:
+        """Give a sub-environment another setting, from its next reset on."""
+        if not isinstance(setting, CrafterSetting):
+            raise UsageError(f"environment {index} needs a CrafterSetting, not {setting!r}")
+        self.engine.states["upcoming"][index] = knobs_of(setting)[0]
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin new episodes: with a seed its first one, without a seed the next one of the sub-environment."""
+        options = options or {}
+        mask = np.asarray(options.get("reset_mask", np.ones(self.num_envs, np.bool_)))
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
+            raise UsageError(f"reset_mask must be {self.num_envs} booleans, not {mask!r}")
+        settings = options.get("settings")
+        if settings is not None:
+            if len(settings) != self.num_envs:
+                raise UsageError(f"{len(settings)} settings for {self.num_envs} environments; give one each")
+            for index, setting in enumerate(settings):
+                self.assign(index, setting)
+        self._seed(seed, mask)
+        self.engine.reset(mask)
+        self.engine.skills[mask] = False
+        return self._observed(), {"skills": self.engine.skills.copy()}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Play one step everywhere; what ends is started again at once."""
+        engine, actions = self.engine, np.asarray(actions, np.int64)
+        if actions.shape != (self.num_envs,) or actions.min() < 0 or actions.max() >= len(r.ACTIONS):
+            raise UsageError(f"{self.num_envs} actions from 0 to {len(r.ACTIONS) - 1} are needed, not {actions!r}")
+        engine.play(actions)
+        info: dict[str, Any] = {"skills": engine.skills.copy()}
+        ended = engine.ends != ALIVE
+        if self.autoreset and ended.any():
+            texts = self._texts() if self.observation == "text" else None
+            engine.renew()
+            info["final_obs"], info["_final_obs"] = texts or engine.final.copy(), ended
+        return self._observed(), engine.rewards.copy(), engine.ends == DIED, engine.ends == TIMED_OUT, info
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """The whole state, as bytes."""
+        return {"states": self.engine.states.view(np.uint8).copy()}
+
+    def restore(self, snapshot: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a snapshot."""
+        self.engine.states[:] = np.ascontiguousarray(snapshot["states"]).view(STATE)
+        self._seeded = True
+
+    def picture(self, index: int, size: tuple[int, int], whole: bool = False) -> NDArray[np.uint8]:
+        """What one player sees now, or its whole map."""
+        return (chart_of if whole else frame_of)(self.engine.states[index], size)
+
+    def text(self, index: int) -> str:
+        """What one player sees now, in words."""
+        return describe(self.engine.states[index])
+
+    def close(self, **kwargs: Any) -> None:
+        """Let the threads go."""
+        self.engine.close()
+
+    def _seed(self, seed: int | Sequence[int | None] | None, mask: NDArray[np.bool_]) -> None:
+        """Set the seeds of the masked sub-environments."""
+        if seed is None and not self._seeded:
+            seed = int(np.random.default_rng().integers(2**31 - self.num_envs))
+        if seed is not None:
+            seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
+            if len(seeds) != self.num_envs:
+                raise UsageError(f"{len(seeds)} seeds for {self.num_envs} environments; give one each")
+            for index in np.flatnonzero(mask):
+                if seeds[index] is not None:
+                    self.engine.states["seed"][index], self.engine.states["episode"][index] = seeds[index], 0
+        self._seeded = True
+
+    def _observed(self) -> Any:
+        return self._texts() if self.observation == "text" else self.engine.observed.copy()
+
+    def _texts(self) -> tuple[str, ...]:
+        return tuple(describe(state) for state in self.engine.states)
+
+
+class CrafterEnv(gymnasium.Env[Any, Any]):
+    """One environment; `setting` is a CrafterSetting or its values."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array", "ansi"], "render_fps": 10}  # noqa: RUF012 - Gymnasium's form
+
+    def __init__(
+        self,
+        setting: CrafterSetting | Mapping[str, Any] | None = None,
+        observation: Observation = "pixels",
+        *,
+        exact: bool = True,
+        size: int = 64,
+        render_mode: str | None = None,
+        render_size: tuple[int, int] = (576, 576),
+    ) -> None:
+        self.setting = setting if isinstance(setting, CrafterSetting) else CrafterSetting.of(setting or {})
+        self.vector = CrafterVector([self.setting], observation, exact=exact, size=size, autoreset=False)
+        self.observation_space = self.vector.single_observation_space
+        self.action_space = self.vector.single_action_space
+        self.render_mode, self.render_size = render_mode, render_size
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode: the first one of a seed, or the next one."""
+        super().reset(seed=seed)
+        if options and "setting" in options:
+            self.vector.assign(0, options["setting"])
+        observed, info = self.vector.reset(seed=seed)
+        return observed[0], {"skills": info["skills"][0]}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Play one step."""
+        observed, rewards, died, over, info = self.vector.step([action])
+        return observed[0], float(rewards[0]), bool(died[0]), bool(over[0]), {"skills": info["skills"][0]}
+
+    def render(self) -> Any:
+        """What the player sees: a picture, or text."""
+        state = self.vector.engine.states[0]
+        return describe(state) if self.render_mode == "ansi" else frame_of(state, self.render_size)
+
+    def close(self) -> None:
+        """Nothing is open."""
+        self.vector.close()

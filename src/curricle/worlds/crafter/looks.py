@@ -1,0 +1,30 @@
+"""Looks: which picture an object has, with the way it faces; shared by frames and symbols.
+
+A look is an index into LOOKS, whose names are those of the reference's textures; 0 stands for no object.
+"""
+
+from typing import Any, Final
+
+from curricle.worlds.crafter import rules as r
+from curricle.worlds.crafter.kernel import kernel
+
+LOOKS: Final = (
+    *("", "player-left", "player-right", "player-up", "player-down", "player-sleep", "cow", "zombie", "skeleton"),
+    *("arrow-left", "arrow-right", "arrow-up", "arrow-down", "plant", "plant-ripe"),
+)
+_PLAYER, _SLEEPER, _COW, _ARROW, _PLANT = 1, 5, 6, 9, 13
+
+
+@kernel
+def look(s: Any, slot: int) -> int:
+    """Which picture an object has."""
+    kind = s.kind[slot]
+    if kind == r.PLAYER:
+        if s.sleeping:
+            return _SLEEPER
+        return _PLAYER + ((0 if s.face_x < 0 else 1) if s.face_x != 0 else (2 if s.face_y < 0 else 3))
+    if kind == r.ARROW:
+        return _ARROW + s.timer[slot]
+    if kind == r.PLANT:
+        return _PLANT + int(s.grown[slot] > r.RIPE_AFTER)
+    return _COW + kind - r.COW  # cow, zombie, skeleton follow each other in both lists

@@ -1,0 +1,130 @@
+"""The knobs of Crafter: EnvGen's controls and more; the defaults are stock Crafter, bit for bit.
+
+`CrafterSetting` is what designers choose from. `knobs_of(setting)` turns its words into the numbers the kernels read
+(`state.KNOBS`). Combinations in which a word would do nothing are refused by name. Spawn bars are EnvGen's (see the
+table there); the noise masks stay as in stock Crafter except for "very common", which widens them.
+"""
+
+from typing import Final, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import model_validator
+
+from curricle.setting import Setting, knob
+from curricle.worlds.crafter import rules as r
+from curricle.worlds.crafter.state import KNOBS, SIDE
+
+Rarity = Literal["very common", "common", "rare"]
+Crowd = Literal["none", "few", "normal", "many"]
+_NEVER: Final = 2.0
+"""A bar no draw can pass."""
+
+
+class CrafterSetting(Setting):
+    """How a world of Crafter is made and what the player starts with."""
+
+    biome: Literal["natural", "grassland", "mountain", "beaches"] = knob(
+        "natural", "Landscape: natural mixes all; grassland and beaches have no mountains, mountain is nearly all rock."
+    )
+    coal: Rarity = knob("common", "How rare coal is in mountains.", harder="up")
+    iron: Rarity = knob("common", "How rare iron is in mountains.", harder="up")
+    diamond: Rarity = knob("rare", "How rare diamonds are in mountains.", harder="up")
+    tree: Rarity = knob("common", "How rare trees are on grassland.", harder="up")
+    water: Literal["plenty", "normal", "scarce", "none"] = knob(
+        "normal", "How much water there is; none leaves the player to thirst.", harder="up"
+    )
+    cow: Crowd = knob("normal", "How many cows live on grassland.", harder="down")
+    zombie: Crowd = knob("normal", "How many zombies roam, most of them at night.", harder="up")
+    skeleton: Crowd = knob("normal", "How many skeletons live in the tunnels of mountains.", harder="up")
+    peaceful: bool = knob(False, "No zombies, skeletons or arrows at all.", harder="down")
+    area: int = knob(SIDE, "Side of the square world in cells.", ge=24, le=SIDE, harder="up")
+    day_length: int = knob(r.DAY, "Steps from one night to the next.", ge=100, le=1000)
+    episode_length: int = knob(r.LENGTH, "Steps after which an episode ends.", ge=100, le=r.LENGTH)
+    health: int = knob(9, "Health at the start.", ge=1, le=9, harder="down")
+    food: int = knob(9, "Food at the start.", ge=1, le=9, harder="down")
+    drink: int = knob(9, "Drink at the start.", ge=1, le=9, harder="down")
+    energy: int = knob(9, "Energy at the start.", ge=1, le=9, harder="down")
+    start_sapling: int = knob(0, "Saplings in the inventory at the start.", ge=0, le=9, harder="down")
+    start_wood: int = knob(0, "Wood in the inventory at the start.", ge=0, le=9, harder="down")
+    start_stone: int = knob(0, "Stone in the inventory at the start.", ge=0, le=9, harder="down")
+    start_coal: int = knob(0, "Coal in the inventory at the start.", ge=0, le=9, harder="down")
+    start_iron: int = knob(0, "Iron in the inventory at the start.", ge=0, le=9, harder="down")
+    start_diamond: int = knob(0, "Diamonds in the inventory at the start.", ge=0, le=9, harder="down")
+    start_wood_pickaxe: int = knob(0, "Wood pickaxe at the start.", ge=0, le=1, harder="down")
+    start_stone_pickaxe: int = knob(0, "Stone pickaxe at the start.", ge=0, le=1, harder="down")
+    start_iron_pickaxe: int = knob(0, "Iron pickaxe at the start.", ge=0, le=1, harder="down")
+    start_wood_sword: int = knob(0, "Wood sword at the start.", ge=0, le=1, harder="down")
+    start_stone_sword: int = knob(0, "Stone sword at the start.", ge=0, le=1, harder="down")
+    start_iron_sword: int = knob(0, "Iron sword at the start.", ge=0, le=1, harder="down")
+    table_nearby: bool = knob(False, "A table stands near the start.", harder="down")
+    furnace_nearby: bool = knob(False, "A furnace stands near the start.", harder="down")
+    plant_nearby: bool = knob(False, "A ripe plant stands near the start.", harder="down")
+
+    @model_validator(mode="after")
+    def _no_idle_words(self) -> Self:
+        """Refuse combinations in which one knob makes another's word untrue."""
+        flat = self.biome in ("grassland", "beaches")
+        for name, stock in (("coal", "common"), ("iron", "common"), ("diamond", "rare"), ("skeleton", "normal")):
+            word = getattr(self, name)
+            more = word in ("very common", "many") or (name == "diamond" and word == "common")
+            if flat and more:
+                raise ValueError(
+                    f"{name} = {word!r} needs mountains, and biome = {self.biome!r} has none; "
+                    f"use biome = 'natural' or 'mountain', or {name} = {stock!r}"
+                )
+        for name in ("zombie", "skeleton"):
+            if self.peaceful and getattr(self, name) in ("few", "many"):
+                raise ValueError(
+                    f"{name} = {getattr(self, name)!r} contradicts peaceful = true; use 'none' or 'normal'"
+                )
+        if self.biome == "beaches" and self.water in ("none", "scarce"):
+            raise ValueError(f"biome = 'beaches' is made of water; water = {self.water!r} contradicts it")
+        return self
+
+
+_BARS: Final = {
+    # word: (noise mask, bar); diamonds have no mask
+    "coal": {"very common": (-0.2, 0.75), "common": (0.0, 0.85), "rare": (0.0, 0.95)},
+    "iron": {"very common": (0.1, 0.65), "common": (0.4, 0.75), "rare": (0.4, 0.85)},
+    "diamond": {"very common": (0.0, 0.85), "common": (0.0, 0.9), "rare": (0.0, 0.994)},
+    "tree": {"very common": (-0.2, 0.7), "common": (0.0, 0.8), "rare": (0.0, 0.9)},
+}
+_BIOMES: Final = {
+    # biome: mountain gain and lift, water gain and lift
+    "natural": (1.0, 0.0, 1.0, 0.0),
+    "grassland": (0.0, -9.0, 1.0, 0.0),
+    "mountain": (1.0, 0.4, 1.0, 0.0),
+    "beaches": (0.0, -9.0, 0.3, 0.18),
+}
+_WATER: Final = {"plenty": 0.15, "normal": 0.0, "scarce": -0.25, "none": -9.0}
+_BIRTHS: Final = {"cow": 0.985, "zombie": 0.993, "skeleton": 0.95}
+_CROWDS: Final = {"none": 0.0, "few": 0.4, "normal": 1.0, "many": 2.5}
+
+
+def knobs_of(setting: CrafterSetting) -> NDArray[np.void]:
+    """The numbers of a setting, as an array of one KNOBS record."""
+    numbers = np.zeros(1, KNOBS)
+    k = numbers[0]
+    k["area"], k["length"], k["day"] = setting.area, setting.episode_length, setting.day_length
+    k["mountain_gain"], k["mountain_lift"], k["water_gain"], k["water_lift"] = _BIOMES[setting.biome]
+    k["water_lift"] += _WATER[setting.water]
+    for name in ("coal", "iron", "diamond", "tree"):
+        mask, bar = _BARS[name][getattr(setting, name)]
+        k[f"{name}_bar"] = bar
+        if name != "diamond":
+            k[f"{name}_mask"] = mask
+    for name, bar in _BIRTHS.items():
+        crowd = "none" if setting.peaceful and name != "cow" else getattr(setting, name)
+        rate = _CROWDS[crowd]
+        k[f"{name}_rate"] = rate
+        k[f"{name}_bar"] = bar if rate == 1.0 else 1 - (1 - bar) * rate if rate else _NEVER
+    k["pond"] = setting.water != "none" and (setting.biome != "natural" or setting.water != "normal")
+    k["near_table"], k["near_furnace"], k["near_plant"] = (
+        setting.table_nearby,
+        setting.furnace_nearby,
+        setting.plant_nearby,
+    )
+    for index, item in enumerate(r.ITEMS):
+        k["start_items"][index] = getattr(setting, item if index <= r.ENERGY else f"start_{item}")
+    return numbers
