@@ -15,6 +15,8 @@ from curricle.records import Outcome
 from curricle.registry import BUILT_IN, find
 from curricle.run import read_records
 from curricle.world import World
+from curricle.worlds.crafter import Crafter, symbols
+from curricle.worlds.crafter.state import STATE
 
 README, CONTRIBUTING = (ROOT / "README.md").read_text(), (ROOT / "CONTRIBUTING.md").read_text()
 SMALL = ["schedule.per_cycle=400", "schedule.final=100", "schedule.save_every=200", "schedule.test_seeds=2"]
@@ -85,6 +87,36 @@ def test_contributing_example_is_a_world_that_runs(tmp_path):
     (tmp_path / "lake.py").write_text(code)
     config.start(config.resolve(config.override(config.load(f"{tmp_path}/lake.py:Lake"), SMALL)), tmp_path / "run")
     assert read_records(tmp_path / "run", Outcome)
+
+
+CRAFTER = (ROOT / "docs" / "crafter.md").read_text()
+
+
+def part(text, name):
+    """What stands between the comments of a generated part."""
+    return text.split(f"<!-- {name} -->")[1].split("<!-- end -->")[0].strip().splitlines()
+
+
+def test_crafter_page_shows_the_knobs_and_symbols_there_are():
+    def row(k):
+        original = str(k.default).lower() if k.kind == "bool" else k.default
+        return f"| `{k.name}` | {k.allowed.replace('|', ',')} | {original} | {k.sentence} | {k.harder or ''} |"
+
+    assert part(CRAFTER, "knobs")[2:] == [row(k) for k in Crafter.Setting.knobs()]
+    assert part(CRAFTER, "layout") == [line for line in symbols.__doc__.splitlines() if line.startswith("|")]
+    assert f"takes {STATE.itemsize / 1000:.0f} kB" in CRAFTER
+
+
+def test_crafter_page_runs(at_root):
+    (code,), (text,) = blocks(CRAFTER, "python"), blocks(CRAFTER, "sh")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0 and "Vitals: health 9" in done.stdout, done.stderr
+    (at_root / "benchmarks").symlink_to(ROOT / "benchmarks")
+    for line in text.strip().splitlines():
+        words = shlex.split(line)
+        words = words[1:] if words[0] == "python" else ["-m", *words]
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout, (line, done.stderr)
 
 
 def test_contributing_names_files_that_exist():
