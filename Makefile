@@ -5,8 +5,8 @@ READY := .venv/ready
 
 .PHONY: demo test lint format clean
 
-demo: $(READY)  ## a whole run in seconds: designs, practice, tests, and the table of skills over cycles
-	$(BIN)/curricle run examples/vault.py:Vault
+demo: $(READY)  ## EnvGen's whole schedule in Crafter in minutes: designs, practice, tests, the table of skills over cycles
+	$(BIN)/curricle run crafter
 
 test: $(READY)  ## all tests
 	$(BIN)/pytest

@@ -38,6 +38,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "agents": {
         "random-v1": "curricle.agents.random:RandomAgent",
         "tabular-v1": "curricle.agents.tabular:Tabular",
+        "ppo-v1": "curricle.agents.ppo:PPO",
+        "distill-v1": "curricle.agents.distill:Distill",
     },
 }
 

@@ -1,0 +1,386 @@
+"""PPO (Schulman et al. 2017) for any vector world: discrete or continuous actions, images, symbols, numbers.
+
+Defaults are those of the papers for Crafter from pixels (Moon et al. 2023, EnvGen). It practises in all designs side by
+side and counts outcomes from the episodes it trains on. Every draw comes from the seed of the call, and the checkpoint
+holds network, optimiser, normalisers and environments: on a CPU a resumed run ends with the same bytes. Environments
+and minibatches are split into `lanes` that work side by side (`team.py`); gradients are added in a fixed order, so the
+load of the machine and the number of its cores change nothing but the time.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from curricle import checkpoint
+from curricle.agent import Agent, Report
+from curricle.agents.episodes import Tally, play, share_out, vector_world
+from curricle.agents.hardware import Device, Graph, Row, device_of, explained, halved, one_thread
+from curricle.agents.nets import Network, Seen
+from curricle.agents.player import Player
+from curricle.agents.practice import Course, Scene
+from curricle.agents.rollout import Cut, Lane, Look, Rollout
+from curricle.agents.spaces import Arrays, check_actions, parts_of
+from curricle.agents.team import Team, shared, work_together
+from curricle.errors import AgentError, RunDamaged
+from curricle.records import Design, Options, Outcome
+from curricle.seeds import derive, generator
+from curricle.world import World
+
+LOG = logging.getLogger("curricle")
+FIGURES = ("loss/policy", "loss/value", "policy/entropy", "policy/kl", "policy/clipped")
+ADVICE = "choose fewer environments, shorter rollouts (steps) or more minibatches"
+
+
+class PPOOptions(Options):
+    """Options of PPO; the defaults are the papers' for pixels."""
+
+    environments: int = Field(8, ge=1, description="Sub-environments it learns in at a time.")
+    steps: int = Field(512, ge=1, description="Steps of each sub-environment between two updates.")
+    epochs: int = Field(3, ge=1, description="Passes over a rollout.")
+    minibatches: int = Field(8, ge=1, description="Minibatches a pass.")
+    rate: float = Field(3e-4, gt=0, description="Learning rate of Adam.")
+    gamma: float = Field(0.95, ge=0, le=1, description="Discount of later reward.")
+    trace: float = Field(0.65, ge=0, le=1, description="Decay of the advantage trace (lambda of GAE).")
+    clip: float = Field(0.2, gt=0, description="How far a policy may move from the one that played, as a ratio.")
+    entropy: float = Field(0.01, ge=0, description="Weight of the policy's entropy.")
+    value: float = Field(0.5, ge=0, description="Weight of the value loss.")
+    gradient: float = Field(0.5, gt=0, description="Longest gradient; longer ones are shortened to it.")
+    keep: float = Field(0.99, ge=0, lt=1, description="What the value normaliser keeps at each minibatch (EWMA).")
+    channels: tuple[int, ...] = Field(
+        (64, 128, 128), min_length=1, strict=False, description="Channels of each stage (images)."
+    )
+    blocks: int = Field(2, ge=0, description="Residual blocks a stage, for images.")
+    width: int = Field(256, ge=1, description="Width of the layer below the last.")
+    hidden: int = Field(0, ge=0, description="Width of the last layer; 0: 1024 with images, 256 without.")
+    greedy: bool = Field(False, description="Test with the likeliest action instead of drawing from the policy.")
+    lanes: int = Field(2, ge=1, description="Parts that work at once; moves results by its value, not by cores.")
+    device: Device = Field("auto", description="Where the network runs: auto (a GPU if there is one), cpu or cuda.")
+    bf16: bool = Field(True, description="On a GPU: products in bfloat16.")
+    compile: bool = Field(True, description="On a GPU: compile the network.")
+    graphs: bool = Field(True, description="On a GPU: replay rollout and update as CUDA graphs.")
+
+
+class PPO(Agent):
+    """Proximal policy optimisation."""
+
+    id = "ppo-v1"
+    Options = PPOOptions
+    options: PPOOptions
+    Net: ClassVar[type[Network]] = Network
+    optimisers: ClassVar[tuple[str, ...]] = ("adam",)
+
+    def __init__(self, world: World, options: PPOOptions | None = None, seed: int = 0) -> None:
+        super().__init__(world, options, seed)
+        o, self.vectors = self.options, vector_world(world, self.id)
+        self.device = device_of(o.device, self.id)
+        probe = self.vectors.vector([world.original])
+        where = f"{self.id} in {world.id}"
+        self.parts = parts_of(probe.single_observation_space, where)
+        check_actions(probe.single_action_space, where)
+        hidden = o.hidden or (1024 if any(part.kind == "image" for part in self.parts.values()) else 256)
+        with torch.random.fork_rng(devices=[]), one_thread(torch.device("cpu")):
+            torch.manual_seed(derive(seed, "network"))
+            shape: dict[str, Any] = {
+                "channels": o.channels,
+                "blocks": o.blocks,
+                "width": o.width,
+                "hidden": hidden,
+                "keep": o.keep,
+            }
+            self.network = self.Net(self.parts, probe.single_action_space, **shape).to(self.device)
+        probe.close()
+        self.row = Row(self.network)
+        on_gpu = self.device.type == "cuda"
+        self.row.whole.grad = torch.zeros_like(self.row.whole)
+        self.adams = {
+            name: torch.optim.Adam([self.row.whole], lr=o.rate, fused=True, capturable=on_gpu)
+            for name in self.optimisers
+        }
+        for adam in self.adams.values():
+            adam.step()  # on a zero gradient: makes the optimiser's state and moves nothing
+            for value in adam.state[self.row.whole].values():
+                value.zero_()
+        self.rollouts, self.scene = 0, None
+        self._encode, self._graphs = self._compiled(), dict[Any, Graph]()
+        self._room: Rollout | None = None
+        self._slopes = [shared(torch.zeros_like(self.row.whole.data)) for _ in range(o.lanes)]
+        LOG.info("%s learns on %s", self.id, self.device)
+
+    rollouts: int
+    scene: Scene | None
+
+    # -- the contract ----------------------------------------------------------------------------------------------
+
+    def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
+        """Rollouts and updates in turn; the budget is shared out evenly over rollouts of at least `steps` steps."""
+        owners = share_out(len(designs), self.options.environments)
+        settings = [dict(self.vectors.setting(designs[owner].setting).values) for owner in owners]
+        course = Course(settings, self.options.lanes, budget, self.options.steps, seed)
+        course.tally, course.report = Tally(self.vectors, designs, owners), report
+        if scene := course.continued(self.scene):
+            course.tally.running[:] = scene.arrays["running"]
+        with explained(self.id, ADVICE), one_thread(self.device):
+            course.rollout = self._rollout(len(owners))
+            work_together(course.lanes, partial(self._lane, course), processes=self.device.type == "cpu")
+        return course.tally.outcomes()
+
+    def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
+        """Play with the policy as it is; every seed draws its own luck."""
+        with explained(self.id, ADVICE), one_thread(self.device):
+            o = self.options
+            player = Player(self.network, self.device, seeds, bf16=o.bf16, greedy=o.greedy)
+            return play(self.vectors, designs, seeds, episodes, player.act, player.saw)
+
+    def save(self, folder: Path) -> None:
+        """Write network, optimiser, normalisers and environments."""
+        arrays, state = self.arrays()
+        checkpoint.write(folder, arrays, {"world": self.world.id, **state})
+
+    def load(self, folder: Path) -> None:
+        """Take up what `save` wrote."""
+        arrays, state = checkpoint.read(folder)
+        try:
+            self.take(arrays, state)
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise RunDamaged(f"checkpoint {folder} does not fit {self.id} in {self.world.id}: {error}") from error
+
+    # -- what a checkpoint holds; distill.py adds to it ------------------------------------------------------------
+
+    def arrays(self) -> tuple[Arrays, dict[str, Any]]:
+        """All state as arrays and plain data."""
+        found = {f"network.{name}": tensor.cpu().numpy() for name, tensor in self.network.state_dict().items()}
+        found |= {name: tensor.cpu().numpy() for name, tensor in self._moments().items()}
+        if self.scene:
+            found |= {f"scene.{name}": array for name, array in self.scene.arrays.items()}
+        scene = {"settings": self.scene.settings, "lanes": self.scene.lanes} if self.scene else None
+        return found, {"rollouts": self.rollouts, "scene": scene}
+
+    def take(self, arrays: Mapping[str, NDArray[Any]], state: Mapping[str, Any]) -> None:
+        """Take up what `arrays` gave."""
+        given = {name: torch.from_numpy(arrays[f"network.{name}"].copy()) for name in self.network.state_dict()}
+        self.network.load_state_dict(given)
+        for name, tensor in self._moments().items():
+            tensor.copy_(torch.from_numpy(arrays[name].copy()))
+        self.rollouts, self.scene = state["rollouts"], None
+        if state["scene"] is not None:
+            kept = {name.removeprefix("scene."): array for name, array in arrays.items() if name.startswith("scene.")}
+            self.scene = Scene(state["scene"]["settings"], state["scene"]["lanes"], kept)
+
+    def _moments(self) -> dict[str, Tensor]:
+        """The state of the optimisers."""
+        states = {name: adam.state[self.row.whole] for name, adam in self.adams.items()}
+        return {f"{name}.{key}": tensor for name, state in states.items() for key, tensor in state.items()}
+
+    # -- rollout ---------------------------------------------------------------------------------------------------
+
+    def _lane(self, course: Course, me: int, team: Team) -> None:
+        """What every lane does in a practice: play, meet, learn, meet, ..."""
+        lane = self._open(course, me)
+        look: Look = self.look
+        try:
+            if self.device.type == "cuda" and self.options.graphs:  # one after the other: a capture bears no company
+                team.meet(lane, self._capture)
+                look = self._looking(lane)
+            for index in range(course.count):
+                steps, seed = course.length(index), derive(course.seed, "rollout", index)
+                luck = self.network.policy.luck(generator(seed, "act", me), (steps, lane.vector.num_envs))
+                cut = lane.collect(look, luck, steps)
+                team.meet(cut, partial(self._judge, course, steps))
+                self._update(course, steps, seed, me, team)
+                team.meet(None, lambda _, done=index + 1: self._close(course, done))  # type: ignore[misc]
+            team.meet((lane.vector.snapshot(), lane.keep()), partial(self._keep, course))
+        finally:
+            lane.vector.close()
+
+    def _rollout(self, count: int) -> Rollout:
+        """Room for a rollout of any length; kept, because a GPU's graphs read from it."""
+        if self._room is None or self._room.count != count:
+            skills, longest = len(self.world.skills), 2 * self.options.steps
+            self._room, self._graphs = Rollout(self.network, self.device, longest, count, skills), {}
+        return self._room
+
+    def _open(self, course: Course, me: int) -> Lane:
+        """Make a lane's environments, and go on from where the last practice left them if the settings are the same."""
+        first, last = course.span(me)
+        typed = [self.vectors.setting(values) for values in course.settings[first:last]]
+        lane = Lane(self.vectors.vector(typed), first, course.rollout, self.network)
+        if scene := course.continued(self.scene):
+            lane.resume(scene.arrays, scene.world(me))
+        else:
+            lane.begin([derive(course.seed, "world", i) % 2**31 for i in range(first, last)])
+        return lane
+
+    def _judge(self, course: Course, steps: int, cuts: Sequence[Sequence[Cut]]) -> None:
+        """At the meeting after play: advantages, and the book of episodes."""
+        r, cut = course.rollout, [one for lane in cuts for one in lane]
+        r.judge(steps, cut, self._worth, self.options.gamma, self.options.trace)
+        course.returns = course.tally.stretch(r.rewards[:steps], r.ended[:steps], r.shown[:steps])
+
+    def _close(self, course: Course, done: int) -> None:
+        """At the meeting after learning: stop if the loss broke down, else say how it went."""
+        self.rollouts += 1
+        extra = self.also(course, done)
+        means = (course.figures / max(course.minibatches, 1)).tolist()
+        if not np.isfinite(means).all() or not bool(self.row.whole.isfinite().all()):
+            raise AgentError(
+                f"{self.id}: the loss is no longer a number after {self.rollouts} rollouts (policy {means[0]:g}, value "
+                f"{means[1]:g}); the last checkpoint is good: go on from it with a rate below {self.options.rate:g}"
+            )
+        figures = (
+            dict(zip(FIGURES, means, strict=True)) | {"practice/episodes": float(course.tally.attempts.sum())} | extra
+        )
+        if course.returns:
+            figures["practice/return"] = float(np.mean(course.returns))
+        self.network.watch({name: tensor[: course.length(done - 1)] for name, tensor in course.rollout.seen.items()})
+        steps = sum(course.length(i) for i in range(done))
+        course.report(min(course.budget, steps * len(course.settings)), figures)
+
+    def also(self, course: Course, done: int) -> dict[str, float]:
+        """What else is learnt after a rollout, for agents built on this one; returns figures."""
+        return {}
+
+    def _keep(self, course: Course, brought: Sequence[tuple[Mapping[str, NDArray[Any]] | None, Arrays]]) -> None:
+        """At the last meeting: keep where the environments stand."""
+        self.scene = Scene.of(course.settings, course.tally, brought)
+
+    def look(
+        self, seen: Seen, memory: Tensor, before: Tensor, unlocked: Tensor, fresh: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """One forward pass of the rollout; see `rollout.Look`."""
+        with torch.no_grad():
+            with halved(self.device, self.options.bf16):
+                latents = self._encode(seen).float()
+            memory = self.network.recall(memory, before, latents, unlocked, fresh)
+            choice, values = self.network.decide(latents, memory)
+            policy = self.network.policy
+            actions = policy.sample(choice, noise)
+            return latents, memory, actions, policy.log_prob(choice, actions), self.network.scale.outward(values)
+
+    def _capture(self, lanes: Sequence[Lane]) -> None:
+        for lane in lanes:
+            self._looking(lane)
+
+    def _looking(self, lane: Lane) -> Look:
+        """`look` as a graph of the lane's own."""
+        key = ("look", lane.first, lane.vector.num_envs)
+        if key not in self._graphs:
+            graph = self._graphs[key] = Graph(self.look)
+            seen = {name: buffer[0, lane.here] for name, buffer in lane.rollout.seen.items()}
+            n = lane.vector.num_envs
+            mark = torch.zeros(n, 1, dtype=torch.bool, device=self.device)
+            graph(
+                seen,
+                lane.memory,
+                lane.before,
+                mark,
+                mark,
+                torch.zeros(n, self.network.policy.noisy, device=self.device),
+            )
+        return self._graphs[key]
+
+    def _worth(self, seen: Seen, memory: Tensor) -> Tensor:
+        """Values of observations, on the world's scale."""
+        with torch.no_grad():
+            with halved(self.device, self.options.bf16):
+                latents = self.network.encode(seen).float()
+            _, values = self.network.decide(latents, memory)
+            return self.network.scale.outward(values)
+
+    def _compiled(self) -> Any:
+        """The encoder; compiled on a GPU, once for the shape of a lane and once for that of a minibatch."""
+        if self.device.type != "cuda" or not self.options.compile:
+            return self.network.encode
+        return torch.compile(self.network.encode, dynamic=False)
+
+    # -- update ----------------------------------------------------------------------------------------------------
+
+    def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The clipped objective of PPO over a minibatch, and figures: policy, value, entropy, KL, share clipped."""
+        o, seen = self.options, {name: batch[f"seen.{name}"] for name in self.parts}
+        with halved(self.device, o.bf16):
+            latents = self._encode(seen).float()
+        choice, values = self.network.decide(latents, batch["memory"])  # heads in full: ratios of policies are delicate
+        moved = self.network.policy.log_prob(choice, batch["actions"]) - batch["log_probs"]
+        policy, clipped = clipped_loss(moved, batch["advantages"], o.clip)
+        value = (values - self.network.scale.inward(batch["returns"])).square().mean()
+        entropy = self.network.policy.entropy(choice).mean()
+        ratio = moved.detach()
+        figures = torch.stack([policy, value, entropy, (ratio.exp() - 1 - ratio).mean(), clipped]).detach()
+        return policy + o.value * value - o.entropy * entropy, figures
+
+    def _update(self, course: Course, steps: int, seed: int, me: int, team: Team) -> None:
+        """Several passes over a rollout in minibatches; on a CPU lanes share each one out, a GPU takes it whole."""
+        o, rows, full = self.options, steps * course.rollout.count, self.options.steps * course.rollout.count
+        size = max(1, min(rows, full) // o.minibatches if course.count == 1 else full // o.minibatches)
+        data = course.rollout.rows()
+        if me == 0:
+            course.figures, course.minibatches = torch.zeros(len(FIGURES), device=self.device), 0
+        orders = [generator(seed, "shuffle", epoch).permutation(rows) for epoch in range(o.epochs)]
+        batches = [b for order in orders for b in torch.from_numpy(order).split(size) if len(b) == min(size, rows)]  # type: ignore[no-untyped-call]
+        if self.device.type == "cuda":
+            team.meet(None, lambda _: self._descend_on_gpu(course, data, batches))
+            return
+        team.meet(None, lambda _: self.network.scale.watch(data["returns"][batches[0]]))
+        for number, batch in enumerate(batches):
+            share = batch.tensor_split(course.lanes)[me]
+            weight = len(share) / len(batch)
+            if len(share):
+                loss, figures = self.loss({name: tensor.index_select(0, share) for name, tensor in data.items()})
+                self.row.slope(loss * weight, self._slopes[me])
+            following = batches[number + 1] if number + 1 < len(batches) else None
+            team.meet(
+                (figures * weight).tolist() if len(share) else None,
+                partial(self._descend, course, None if following is None else data["returns"][following]),
+            )
+
+    def _descend(self, course: Course, following: Tensor | None, brought: Sequence[list[float] | None]) -> None:
+        """At the meeting after a minibatch: add up the lanes' gradients in their order, and take the step."""
+        mine = [slope for slope, figures in zip(self._slopes, brought, strict=False) if figures is not None]
+        for other in mine[1:]:
+            mine[0] += other
+        self._step(mine[0])
+        course.figures += torch.tensor([figures for figures in brought if figures is not None]).sum(0)
+        course.minibatches += 1
+        if following is not None:
+            self.network.scale.watch(following)
+
+    def _descend_on_gpu(self, course: Course, data: Mapping[str, Tensor], batches: Sequence[Tensor]) -> None:
+        """All minibatches of a rollout, each one graph."""
+
+        def work(batch: Tensor) -> Tensor:
+            rows = {name: tensor[batch] for name, tensor in data.items()}
+            self.network.scale.watch(rows["returns"])
+            loss, figures = self.loss(rows)
+            self._step(self.row.slope(loss))
+            return figures
+
+        run: Any = work
+        if self.options.graphs:
+            key = ("update", len(batches[0]))
+            state = [self.row.whole.data, self.network.scale.moments, *self._moments().values()]
+            run = self._graphs.setdefault(key, Graph(work, undo=state))
+        for batch in torch.stack(list(batches)).to(self.device):
+            course.figures += run(batch)
+        course.minibatches += len(batches)
+
+    def _step(self, slope: Tensor, optimiser: str = "adam") -> None:
+        """Shorten the gradient if it is too long, and let Adam take it."""
+        short = (self.options.gradient / (torch.linalg.vector_norm(slope) + 1e-6)).clamp(max=1.0)
+        assert self.row.whole.grad is not None
+        torch.mul(slope, short, out=self.row.whole.grad)
+        self.adams[optimiser].step()
+
+
+def clipped_loss(moved: Tensor, advantages: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+    """PPO's policy loss from log-ratios, and the share of ratios outside the clip range."""
+    ratio = moved.exp()
+    kept = ratio.clamp(1 - clip, 1 + clip)
+    return -torch.minimum(advantages * ratio, advantages * kept).mean(), (ratio != kept).float().mean()

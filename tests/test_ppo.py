@@ -1,0 +1,236 @@
+"""PPO: its arithmetic against values worked out by hand, its networks, and that it learns what chance does not."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from parts import ROOT, VAULT, quiet
+from ppo_worlds import Armed, Mixed, Odd, Slots, World64
+
+from curricle import config
+from curricle.agents.bags import bag
+from curricle.agents.episodes import Tally
+from curricle.agents.heads import Choice, Gauss, Normaliser
+from curricle.agents.nets import Network, Symbols
+from curricle.agents.ppo import PPO, PPOOptions, clipped_loss
+from curricle.agents.random import RandomAgent
+from curricle.agents.rollout import gae
+from curricle.agents.spaces import parts_of
+from curricle.errors import AgentError, RunDamaged
+
+SMALL = {"environments": 4, "steps": 32, "minibatches": 2}
+
+
+def count(network):
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def network(space, actions=None, **changes):
+    given = {"channels": (64, 128, 128), "blocks": 2, "width": 256, "hidden": 1024, "keep": 0.99} | changes
+    return Network(parts_of(space, "test"), actions or gymnasium.spaces.Discrete(17), **given)
+
+
+def test_advantages_by_hand():
+    rewards = np.array([[1.0], [0.0], [2.0]], np.float32)
+    values = np.array([[0.5], [1.0], [0.25], [4.0]], np.float32)
+    never, second = np.zeros((3, 1), bool), np.array([[False], [True], [False]])
+    # deltas with gamma 1/2: 1 + .5 - .5 = 1; 0 + .125 - 1 = -.875; 2 + 2 - .25 = 3.75; each later one fades by 1/4
+    assert gae(rewards, values, never, 0.5, 0.5)[:, 0].tolist() == [
+        1 + (-0.875 + 3.75 / 4) / 4,
+        -0.875 + 3.75 / 4,
+        3.75,
+    ]
+    # the episode ends after the second step: nothing of the third reaches back
+    assert gae(rewards, values, second, 0.5, 0.5)[:, 0].tolist() == [1 - 1 / 4, -1, 3.75]
+
+
+def test_clipping_by_hand():
+    moved = torch.log(torch.tensor([1.5, 0.5, 1.5, 1.1]))
+    loss, clipped = clipped_loss(moved, torch.tensor([1.0, -1.0, -1.0, 2.0]), 0.2)
+    assert loss.item() == pytest.approx(-(1.2 - 0.8 - 1.5 + 2.2) / 4)
+    assert clipped.item() == 0.75
+
+
+def test_a_gain_beyond_the_clip_gives_no_gradient():
+    moved = torch.log(torch.tensor([1.5, 0.5, 1.5])).requires_grad_()
+    loss, _ = clipped_loss(moved, torch.tensor([1.0, -1.0, -1.0]), 0.2)
+    loss.backward()
+    assert moved.grad.tolist() == pytest.approx([0, 0, 0.5])
+
+
+def test_the_value_normaliser_forgets_as_it_should():
+    normaliser = Normaliser(0.99)
+    for _ in range(3):
+        normaliser.watch(torch.tensor([1.0, 3.0]))
+    mean, deviation = normaliser.scale()
+    assert (mean.item(), deviation.item()) == pytest.approx((2, 1), rel=1e-4)
+    assert normaliser.outward(normaliser.inward(torch.tensor([7.0]))).item() == pytest.approx(7)
+    normaliser.watch(torch.full((2,), 102.0))
+    assert normaliser.scale()[0].item() == pytest.approx(2 + 100 * 0.01 / (1 - 0.99**4), rel=1e-3)
+
+
+def test_the_network_for_pixels_is_the_papers():
+    pixels = gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    assert count(network(pixels)) == pytest.approx(3.95e6, rel=0.01)
+    small = network(pixels, channels=(4, 8), blocks=1, hidden=32)
+    choice, values = small.decide(
+        small.encode({"all": torch.zeros(2, 64, 64, 3, dtype=torch.uint8)}), torch.zeros(2, 0)
+    )
+    assert choice.shape == (2, 17) and values.shape == (2,)
+    assert choice.exp().sum(1).tolist() == pytest.approx([1, 1])
+    assert choice.exp().max().item() == pytest.approx(1 / 17, abs=0.01)  # begins near chance
+
+
+def test_bags_are_sums_of_rows_and_so_are_their_gradients():
+    torch.manual_seed(0)
+    encoder = Symbols([3, 200, 5, 1], 8)
+    seen = torch.randint(0, 2, (6, 4), dtype=torch.uint8)
+    codes, tables = seen[:, [0, 2, 3]], torch.randn(12, 8, requires_grad=True)
+    by_hand = sum(tables[encoder.first[c] + codes[:, c].long()] * (codes[:, [c]] > 0) for c in range(3))
+    out = bag(codes, encoder.first, tables)
+    assert torch.allclose(out, by_hand, atol=1e-6)
+    weight = torch.randn(6, 8)
+    mine, theirs = (torch.autograd.grad((x * weight).sum(), tables)[0] for x in (out, by_hand))
+    assert torch.allclose(mine, theirs, atol=1e-6)
+    assert encoder(seen).shape == (6, 8)
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_heads_agree_with_torch(discrete):
+    torch.manual_seed(0)
+    x, noise = torch.randn(20_000, 5), torch.rand(20_000, 1) if discrete else torch.randn(20_000, 2)
+    if discrete:
+        head = Choice(5, gymnasium.spaces.Discrete(3))
+        torch.nn.init.normal_(head.linear.weight)
+        choice = head(x)
+        theirs, other = (torch.distributions.Categorical(logits=c) for c in (choice, choice.flip(0)))
+    else:
+        head = Gauss(5, gymnasium.spaces.Box(-2, 2, (2,), np.float32))
+        choice = head(x)
+        theirs, other = (
+            torch.distributions.Independent(torch.distributions.Normal(c[:, :2], c[:, 2:].exp()), 1)
+            for c in (choice, choice.flip(0))
+        )
+    actions = head.sample(choice, noise)
+    assert torch.allclose(head.log_prob(choice, actions), theirs.log_prob(actions), atol=1e-4)
+    assert torch.allclose(head.entropy(choice), theirs.entropy(), atol=1e-4)
+    kl = torch.distributions.kl_divergence(theirs, other)
+    assert torch.allclose(head.divergence(choice, choice.flip(0)), kl, atol=1e-3)
+    if discrete:
+        shares = torch.bincount(actions, minlength=3) / len(actions)
+        assert torch.allclose(shares, choice.exp().mean(0), atol=0.02)
+    else:
+        assert np.abs(head.outward(actions.detach().numpy())).max() == 2  # cut off at the bounds
+
+
+def test_it_learns_the_vault_where_chance_does_not():
+    world = VAULT()
+    learnt, chance = PPO(world, PPOOptions(steps=64, minibatches=4)), RandomAgent(world)
+    design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
+    learnt.practise([design], 12_000, seed=0, report=quiet)
+    (good,), (bad,) = (agent.measure([design], [1], 40) for agent in (learnt, chance))
+    assert good.share("open_3") > 0.8
+    assert bad.share("open_3") < 0.2
+
+
+def test_it_learns_continuous_actions():
+    world = Armed()
+    options = PPOOptions(environments=16, steps=32, epochs=6, minibatches=4, rate=3e-3, hidden=64, entropy=0.0)
+    returns = []
+    PPO(world, options).practise(
+        [world.unaltered()], 15_000, seed=1, report=lambda done, figures: returns.append(figures["practice/return"])
+    )
+    assert returns[-1] > -0.25 > -0.8 > returns[0]
+
+
+def test_a_time_limit_does_not_end_the_future():
+    """Reward 1 a step for ever, cut every 4 steps: the value must be 1 / (1 - gamma), not that of 4 steps."""
+    world = Slots()
+    agent = PPO(world, PPOOptions(**SMALL, gamma=0.9, rate=3e-3, hidden=32, keep=0.9))
+    agent.practise([world.unaltered()], 12_000, seed=0, report=quiet)
+    value = agent._worth({"all": torch.zeros(1, 1, dtype=torch.int64)}, torch.zeros(1, 0))
+    assert value.item() == pytest.approx(10, rel=0.15)
+
+
+@pytest.mark.parametrize("world", [Mixed, World64, Armed, Slots])
+def test_all_kinds_of_spaces(world, tmp_path):
+    options = PPOOptions(environments=3, steps=6, minibatches=2, channels=(4, 4), blocks=1, hidden=16)
+    agents = [PPO(world(), options, seed=1) for _ in range(2)]
+    for agent in agents:
+        agent.practise([world().unaltered()], 36, seed=2, report=quiet)
+    first, second = (saved(agent, tmp_path / str(i)) for i, agent in enumerate(agents))
+    assert first == second
+    assert agents[0].measure([world().unaltered()] * 2, [3, 4], 2)[0].attempts == 2
+
+
+def test_every_seed_is_tested_with_its_own_luck():
+    world = VAULT()
+    agent = PPO(world, PPOOptions(**SMALL))
+    alone = agent.measure([world.unaltered()], [6], 3)[0]
+    assert agent.measure([world.unaltered()] * 3, [5, 6, 7], 3)[1] == alone
+
+
+def test_spaces_it_cannot_take_are_named():
+    with pytest.raises(AgentError, match=r"ppo-v1 in odd-v1 cannot take observations of the space Text"):
+        PPO(Odd())
+
+
+def test_a_missing_gpu_is_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(AgentError, match=r"device = 'cuda', but torch .* sees no GPU; use 'auto' or 'cpu'"):
+        PPO(VAULT(), PPOOptions(device="cuda"))
+    assert PPO(VAULT()).device.type == "cpu"
+
+
+def test_memory_that_runs_out_is_named(monkeypatch):
+    agent = PPO(VAULT(), PPOOptions(**SMALL, lanes=1))
+    monkeypatch.setattr(
+        agent, "loss", lambda batch: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory"))
+    )
+    with pytest.raises(AgentError, match="ran out of memory; choose fewer environments"):
+        agent.practise([VAULT().unaltered()], 200, seed=0, report=quiet)
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_loss_that_is_no_number_stops_the_run_before_the_checkpoint(lanes, tmp_path, monkeypatch):
+    world = {"id": f"{ROOT}/examples/vault.py:Vault"}
+    schedule = {"cycles": 0, "final": 600, "save_every": 200, "test_seeds": 1}
+    plain = {"world": world, "agent": {"id": "ppo", **SMALL, "lanes": lanes}, "schedule": schedule}
+    real = PPO.practise
+
+    def spoilt(self, designs, budget, *, seed, report):
+        if self.rollouts:
+            self.network.value.weight.data.fill_(float("nan"))
+        return real(self, designs, budget, seed=seed, report=report)
+
+    monkeypatch.setattr(PPO, "practise", spoilt)
+    with pytest.raises(AgentError, match=r"the loss is no longer a number after 2 rollouts .* rate below 0.0003"):
+        config.start(config.resolve(plain), tmp_path / "run")
+    monkeypatch.undo()
+    config.resume(tmp_path / "run")
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path):
+    saved(PPO(VAULT(), PPOOptions(**SMALL)), tmp_path / "one")
+    with pytest.raises(RunDamaged, match="does not fit ppo-v1 in vault-v1"):
+        PPO(VAULT(), PPOOptions(**SMALL, hidden=8)).load(tmp_path / "one")
+
+
+def test_books_over_a_stretch_equal_books_step_by_step():
+    world, rng = VAULT(), np.random.default_rng(0)
+    designs = [world.unaltered(), world.unaltered().model_copy(update={"aim": "open_1"})]
+    at_once, by_step = (Tally(world, designs, [0, 1, 0]) for _ in range(2))
+    for _ in range(3):
+        rewards, ended = rng.integers(0, 5, (7, 3)).astype(float), rng.random((7, 3)) < 0.3
+        skills = rng.random((7, 3, 3)) < 0.5
+        at_once.stretch(rewards, ended, skills)
+        for t in range(7):
+            by_step.add(rewards[t], ended[t], skills[t])
+    assert at_once.outcomes() == by_step.outcomes()
+    assert at_once.running.tolist() == by_step.running.tolist()
+
+
+def saved(agent, folder):
+    folder.mkdir()
+    agent.save(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -1,0 +1,51 @@
+"""PPO on a GPU: graphs, compilation and bfloat16 change how fast it learns, not what. Skipped where there is no GPU."""
+
+import pytest
+import torch
+from parts import VAULT, quiet
+from ppo_worlds import Armed, Mixed, Slots, World64
+
+from curricle.agents.distill import Distill, DistillOptions
+from curricle.agents.ppo import PPO, PPOOptions
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 32, "channels": (4, 8), "blocks": 1}
+
+
+@pytest.mark.parametrize("world", [VAULT, Slots, Armed, Mixed, World64])
+@pytest.mark.parametrize("how", [{"graphs": True}, {"compile": True}, {"graphs": True, "compile": True, "bf16": True}])
+def test_fast_paths_agree_with_the_plain_one(world, how):
+    plain = {"graphs": False, "compile": False, "bf16": False}
+    figures = []
+    for changes in (plain, plain | how):
+        agent = PPO(world(), PPOOptions(**SMALL, **changes))
+        agent.practise([world().unaltered()], 64, seed=0, report=lambda done, some: figures.append(some))
+    first, second = figures
+    assert second["policy/entropy"] == pytest.approx(first["policy/entropy"], rel=0.02)
+    assert second["loss/value"] == pytest.approx(first["loss/value"], rel=0.1, abs=0.02)
+
+
+def test_it_learns_the_vault_there_too():
+    world = VAULT()
+    agent = PPO(world, PPOOptions(steps=64, minibatches=4))
+    design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
+    agent.practise([design], 12_000, seed=0, report=quiet)
+    assert agent.device.type == "cuda"
+    assert agent.measure([design], [1], 40)[0].share("open_3") > 0.8
+
+
+def test_checkpoints_move_between_devices(tmp_path):
+    world = Slots()
+    there, here = PPO(world, PPOOptions(**SMALL)), PPO(world, PPOOptions(**SMALL, device="cpu"))
+    there.practise([world.unaltered()], 200, seed=0, report=quiet)
+    there.save(tmp_path)
+    here.load(tmp_path)
+    assert torch.equal(here.row.whole, there.row.whole.cpu())
+    here.practise([world.unaltered()], 100, seed=1, report=quiet)
+
+
+def test_distillation_runs_there():
+    figures = {}
+    agent = Distill(VAULT(), DistillOptions(environments=8, steps=64, hidden=32, passes=1, every=2))
+    agent.practise([VAULT().unaltered()], 4096, seed=0, report=lambda done, some: figures.update(some))
+    assert "distill/predict" in figures
