@@ -5,7 +5,7 @@ READY := .venv/ready
 
 .PHONY: demo test lint format clean
 
-demo: $(READY)  ## EnvGen's whole schedule in Crafter in minutes: designs, practice, tests, the table of skills over cycles
+demo: $(READY)  ## EnvGen's whole schedule in Crafter, from symbols, in minutes: the table of skills over cycles
 	$(BIN)/curricle run crafter
 
 test: $(READY)  ## all tests

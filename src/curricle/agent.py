@@ -6,13 +6,14 @@ for RL agents, rollouts of tasks for language models. File to imitate: `agents/t
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 from curricle import records
+from curricle.errors import UsageError
 from curricle.records import Design, Outcome
-from curricle.world import World
+from curricle.world import World, WorldVector
 
 
 class Report(Protocol):
@@ -45,6 +46,10 @@ class Agent(ABC):
     @abstractmethod
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
         """Make `episodes` attempts in each design, from the seed beside it, without learning anything."""
+
+    def perform(self, design: Design, seed: int) -> Iterator[WorldVector]:
+        """Play one episode without learning; hands out the world at its start and after every step, to be watched."""
+        raise UsageError(f"{self.id} cannot be watched")
 
     @abstractmethod
     def save(self, folder: Path) -> None:

@@ -17,11 +17,12 @@ from curricle import __version__, config
 from curricle.agent import Agent
 from curricle.designer import Designer, describe
 from curricle.errors import CurricleError, UsageError
+from curricle.loop import test_scores
 from curricle.records import Cycle, Design, Options, Outcome, Scores
 from curricle.registry import KINDS, find, installed
 from curricle.run import read_config, read_records
 from curricle.watcher import Watcher
-from curricle.world import VectorWorld, World
+from curricle.world import VectorWorld, World, WorldVector
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,6 +34,7 @@ out, err = Console(), Console(stderr=True)
 if not out.is_terminal:
     out.width = 160  # a table in a file or a pipe need not fit a window
 
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; it may still be running.")]
 Knobs = Annotated[
     list[str] | None, typer.Option("--setting", help="Set a knob, as in biome=mountain; may be repeated.")
 ]
@@ -73,7 +75,7 @@ def run(
 
 
 @app.command()
-def resume(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]) -> None:
+def resume(folder: Run) -> None:
     """Go on with a run that was interrupted."""
     with _progress(folder) as progress:
         config.resume(folder, progress)
@@ -81,7 +83,7 @@ def resume(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run fol
 
 
 @app.command()
-def show(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; it may still be running.")]) -> None:
+def show(folder: Run) -> None:
     """Print the table of skills over cycles."""
     _show(folder)
 
@@ -114,16 +116,49 @@ def play(
     knobs: Knobs = None,
     seed: Annotated[int, typer.Option(help="Seed of the first episode.")] = 0,
     window: Annotated[bool, typer.Option("--window", help="Play in a window instead of the terminal.")] = False,
+    agent: Annotated[Path | None, typer.Option("--agent", metavar="RUN", help="Let the agent of a run play.")] = None,
 ) -> None:
-    """Play a world yourself."""
-    from curricle.play import Game, in_terminal, in_window
+    """Play a world yourself, or watch an agent play it."""
+    from curricle.play import Game, in_terminal, in_window, watch
 
     kind = find(VectorWorld, world)
+    if agent is not None:
+        watch(_performance(agent, kind, knobs, seed), sys.stdout)
+        return
     game = Game(kind(), config.original(kind, knobs or []), seed)
     if window:
         in_window(game)
     else:
         in_terminal(game, sys.stdin, sys.stdout)
+
+
+@app.command()
+def film(
+    folder: Run,
+    knobs: Knobs = None,
+    seed: Annotated[int, typer.Option(help="Seed of the episode.")] = 0,
+    size: Annotated[int, typer.Option(min=9, help="Side of the picture in pixels.")] = 288,
+    longest: Annotated[int, typer.Option(min=1, help="Frames after which the film ends.")] = 1000,
+    path: Annotated[Path, typer.Option("--out", help="A .gif or .mp4 file.")] = Path("film.gif"),
+) -> None:
+    """Film an episode of a run's agent."""
+    from curricle.play import film as write
+
+    frames = write(_performance(folder, VectorWorld, knobs, seed), path, size, longest)
+    out.print(f"{path}: {frames} frames", highlight=False, soft_wrap=True, markup=False)
+
+
+@app.command("eval")
+def evaluate(
+    folder: Run,
+    seeds: Annotated[int, typer.Option(min=1, help="Test seeds; the first ones are those of the run.")] = 12,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes (or tasks) a seed.")] = 4,
+) -> None:
+    """Test the agent of a run in its original world, without learning."""
+    from curricle.views.table import scores_table
+
+    settled, agent = config.trained(folder)
+    out.print(scores_table(test_scores(agent, seeds, episodes), f"{settled.world.id}, {settled.agent.id}"))
 
 
 @app.command()
@@ -188,6 +223,17 @@ def _show(folder: Path) -> None:
     from curricle.views.table import table
 
     out.print(table(folder))
+
+
+def _performance(folder: Path, kind: type[VectorWorld], knobs: list[str] | None, seed: int) -> Iterator[WorldVector]:
+    """An episode of a run's agent, in its original world or with other knobs."""
+    settled, agent = config.trained(folder)
+    if not issubclass(settled.world, kind):
+        raise UsageError(f"{folder} is a run in {settled.world.id}")
+    design = agent.world.unaltered()
+    if knobs:
+        design = design.model_copy(update={"setting": config.original(settled.world, knobs).values})
+    return agent.perform(design, seed)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from curricle.errors import UsageError, nearest
 from curricle.loop import Loop, Schedule
 from curricle.records import Frozen, Options, Scores, checked
 from curricle.registry import find
-from curricle.run import Run, read_config, read_metrics
+from curricle.run import Run, read_checkpoint, read_config, read_metrics
 from curricle.seeds import derive
 from curricle.setting import Setting
 from curricle.watcher import Log, Watcher, Watchers
@@ -148,6 +148,15 @@ def resume(folder: Path | str, watcher: Watcher | None = None) -> Scores:
     parts = _build(config)
     with Run.open(folder) as run:
         return _train(config, parts, run, watcher)
+
+
+def trained(folder: Path | str) -> tuple[Config, Agent]:
+    """The agent of a run as it is now, in its world."""
+    folder = Path(folder)
+    config = resolve(read_config(folder))
+    agent = _newcomer(config, config.world(config.world_options, config.original))
+    agent.load(read_checkpoint(folder, "agent"))
+    return config, agent
 
 
 def _build(config: Config) -> tuple[World, Designer, Agent]:

@@ -125,18 +125,13 @@ class Loop:
 
     def measure(self, cycle: int, stretch: Sequence[Outcome]) -> Scores:
         """Step 3b: test in the original on fixed seeds; beside it stands how the practice before it went."""
-        seeds = [derive(0, "test", i) for i in range(self.schedule.test_seeds)]
-        originals = [self.world.unaltered()] * len(seeds)
 
         def work() -> list[Scores]:
             self.watcher.begin(f"cycle {cycle}: {self.agent.id} is tested", 0, "")
-            outcomes = self.agent.measure(originals, seeds, self.schedule.test_episodes)
-            scores = Scores.over(outcomes, [skill.name for skill in self.world.skills])
-            rates = {name: score.mean for name, score in scores.skills.items()}
-            headline = self.world.headline(rates)
-            figures = {"test/headline": headline, "test/reward": scores.reward.mean}
-            self._report(step, 0, 0, figures | {f"test/{name}": rate for name, rate in rates.items()})
-            return [scores.model_copy(update={"headline": headline, "trained": self._trained(stretch)})]
+            scores = test_scores(self.agent, self.schedule.test_seeds, self.schedule.test_episodes)
+            figures = {"test/headline": scores.headline, "test/reward": scores.reward.mean}
+            self._report(step, 0, 0, figures | {f"test/{name}": score.mean for name, score in scores.skills.items()})
+            return [scores.model_copy(update={"trained": self._trained(stretch)})]
 
         step = Step(cycle=cycle, phase="measure")
         (scores,) = self.run.step(step, Scores, work)
@@ -192,6 +187,15 @@ class Loop:
         if design.aim is not None and design.aim not in {skill.name for skill in self.world.skills}:
             raise DesignerError(f"{self.designer.id} aims at {design.aim!r}, which is no skill of {self.world.id}")
         return design.model_copy(update={"setting": values, "by": design.by or self.designer.id})
+
+
+def test_scores(agent: Agent, seeds: int, episodes: int) -> Scores:
+    """Test an agent in its original world, on seeds that are the same for every run."""
+    world = agent.world
+    outcomes = agent.measure([world.unaltered()] * seeds, [derive(0, "test", i) for i in range(seeds)], episodes)
+    scores = Scores.over(outcomes, [skill.name for skill in world.skills])
+    headline = world.headline({name: score.mean for name, score in scores.skills.items()})
+    return scores.model_copy(update={"headline": headline})
 
 
 class _Workshop:

@@ -1,14 +1,18 @@
-"""Play a world yourself, in the terminal or in a window.
+"""Play a world yourself, in the terminal or in a window, or watch an agent play it.
 
 In: a world that declares `keys`, a setting and a seed. A terminal shows two pixels a character cell; keys come from the
-keyboard, or one by one from a pipe. A window is drawn with tkinter, which comes with Python.
+keyboard, or one by one from a pipe. A window is drawn with tkinter, which comes with Python. Films are GIF, or MP4
+where `imageio-ffmpeg` is installed.
 """
 
 import base64
 import io
+import itertools
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
@@ -72,6 +76,35 @@ def in_terminal(game: Game, keyboard: TextIO, screen: TextIO) -> None:
             if not game.press(key):
                 break
             show()
+
+
+def watch(performance: Iterable[WorldVector], screen: TextIO, pause: float = 0.1) -> None:
+    """Show an agent's episode, step by step."""
+    for vector in performance:
+        if screen.isatty():
+            screen.write("\x1b[H\x1b[2J" + blocks(vector.picture(0, (CELLS, CELLS))))
+            time.sleep(pause)
+        screen.write(_words(vector) + "\n")
+        screen.flush()
+
+
+def film(performance: Iterable[WorldVector], path: Path, size: int, longest: int, rate: int = 10) -> int:
+    """Write an episode as a GIF or MP4; returns how many frames it has."""
+    if path.suffix not in (".gif", ".mp4"):
+        raise UsageError(f"{path} is neither a .gif nor an .mp4")
+    frames = [vector.picture(0, (size, size)) for vector in itertools.islice(performance, longest)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".gif":
+        first, *rest = (Image.fromarray(frame) for frame in frames)
+        first.save(path, save_all=True, append_images=rest, duration=1000 // rate, loop=0)
+        return len(frames)
+    import imageio
+
+    try:
+        imageio.mimsave(path, frames, fps=rate, macro_block_size=1)  # type: ignore[arg-type]
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"no MP4 can be written ({error}); pip install imageio-ffmpeg, or choose a .gif") from None
+    return len(frames)
 
 
 def in_window(game: Game, size: int = 576) -> None:

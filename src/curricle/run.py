@@ -306,6 +306,24 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in _whole_lines(folder / METRICS)]
 
 
+def read_timings(folder: Path) -> list[dict[str, Any]]:
+    """How long each step took, repeated ones included: not part of the result."""
+    return [json.loads(line) for line in _whole_lines(folder / TIMINGS)]
+
+
+def read_environment(folder: Path) -> list[dict[str, Any]]:
+    """Machine and versions at the start and at every resume."""
+    return [json.loads(line) for line in _whole_lines(folder / ENVIRONMENT)]
+
+
+def read_checkpoint(folder: Path, part: str) -> Path:
+    """Where the newest state of the agent or the designer lies."""
+    markers = _lines(folder / JOURNAL, Marker)
+    if not markers or part not in markers[-1].saved:
+        raise RunError(f"{folder} has no {part} yet: none of its steps has finished")
+    return folder / CHECKPOINTS / markers[-1].saved[part]
+
+
 def read_steps(folder: Path) -> list[Step]:
     """The steps that are done."""
     return [marker.step for marker in _lines(folder / JOURNAL, Marker)]

@@ -3,7 +3,7 @@
 In: designs and the steps of a `WorldVector`. Out: one `Outcome` a design, counted from the episodes that were played.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from curricle.errors import AgentError
 from curricle.records import Design, Frozen, Outcome
-from curricle.world import VectorWorld, World
+from curricle.world import VectorWorld, World, WorldVector
 
 LONGEST = 100_000
 """Steps that one test episode may take."""
@@ -85,6 +85,24 @@ class Tally:
             )
             for i, design in enumerate(self.designs)
         ]
+
+
+def perform(
+    world: VectorWorld, design: Design, seed: int, act: Act, saw: Saw = lambda ended, skills: None
+) -> Iterator[WorldVector]:
+    """Play one episode of a design for people to watch."""
+    vector = world.vector([world.setting(design.setting)])
+    try:
+        observations, _ = vector.reset(seed=[seed % 2**31])
+        yield vector
+        for _ in range(LONGEST):
+            observations, _, terminated, truncated, info = vector.step(act(observations))
+            saw(terminated | truncated, info["skills"])
+            if terminated[0] or truncated[0]:
+                return
+            yield vector
+    finally:
+        vector.close()
 
 
 def vector_world(world: World, agent: str) -> VectorWorld:

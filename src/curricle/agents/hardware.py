@@ -64,15 +64,21 @@ def keep_heap() -> None:
 
 @contextmanager
 def one_thread(device: torch.device) -> Iterator[None]:
-    """Let torch's operations run on the thread that calls them: lanes are the parallel part."""
-    before = torch.get_num_threads()
+    """Let torch's operations run on the thread that calls them: lanes are the parallel part.
+
+    On a GPU shapes are fixed, so the fastest convolution is worth looking for.
+    """
+    threads, search = torch.get_num_threads(), torch.backends.cudnn.benchmark
     if device.type == "cpu":
         torch.set_num_threads(1)
         keep_heap()
+    else:
+        torch.backends.cudnn.benchmark = True
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        torch.backends.cudnn.benchmark = search
 
 
 class Row:

@@ -8,7 +8,7 @@ load of the machine and the number of its cores change nothing but the time.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from curricle import checkpoint
 from curricle.agent import Agent, Report
-from curricle.agents.episodes import Tally, play, share_out, vector_world
+from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
 from curricle.agents.hardware import Device, Graph, Row, device_of, explained, halved, one_thread
 from curricle.agents.nets import Network, Seen
 from curricle.agents.player import Player
@@ -32,7 +32,7 @@ from curricle.agents.team import Team, shared, work_together
 from curricle.errors import AgentError, RunDamaged
 from curricle.records import Design, Options, Outcome
 from curricle.seeds import derive, generator
-from curricle.world import World
+from curricle.world import World, WorldVector
 
 LOG = logging.getLogger("curricle")
 FIGURES = ("loss/policy", "loss/value", "policy/entropy", "policy/kl", "policy/clipped")
@@ -138,6 +138,11 @@ class PPO(Agent):
             o = self.options
             player = Player(self.network, self.device, seeds, bf16=o.bf16, greedy=o.greedy)
             return play(self.vectors, designs, seeds, episodes, player.act, player.saw)
+
+    def perform(self, design: Design, seed: int) -> Iterator[WorldVector]:
+        """Play one episode, to be watched."""
+        player = Player(self.network, self.device, [seed], bf16=self.options.bf16, greedy=self.options.greedy)
+        return perform(self.vectors, design, seed, player.act, player.saw)
 
     def save(self, folder: Path) -> None:
         """Write network, optimiser, normalisers and environments."""

@@ -5,7 +5,7 @@ the textbook in two ways: all sub-environments step side by side and share one t
 (`optimism`) so that what was never tried gets tried.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ from pydantic import Field
 
 from curricle import checkpoint
 from curricle.agent import Agent, Report
-from curricle.agents.episodes import Tally, play, share_out, vector_world
+from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
 from curricle.errors import AgentError, RunDamaged
 from curricle.records import Design, Options, Outcome
 from curricle.seeds import derive, generator
-from curricle.world import World
+from curricle.world import World, WorldVector
 
 MOST = 10_000_000
 """Observations that a table may have rows for."""
@@ -93,6 +93,13 @@ class Tabular(Agent):
             return self._best(self._states(seen), luck) + self.first_action
 
         return play(self.vectors, designs, seeds, episodes, act)
+
+    def perform(self, design: Design, seed: int) -> Iterator[WorldVector]:
+        """Play one episode greedily, to be watched."""
+        luck = [generator(seed, "ties")]
+        return perform(
+            self.vectors, design, seed, lambda seen: self._best(self._states(seen), luck) + self.first_action
+        )
 
     def save(self, folder: Path) -> None:
         """Write the table."""

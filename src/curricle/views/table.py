@@ -33,6 +33,19 @@ def table(folder: Path | str) -> Group:
     return Group(shown, *_trained(scores[-1][1] if scores else None))
 
 
+def scores_table(scores: Scores, title: str) -> Table:
+    """One test of an agent."""
+    shown = Table(title=Text(title), caption="success in %, mean ± one std over test seeds")
+    shown.add_column("skill")
+    shown.add_column("test", justify="right")
+    for name, score in scores.skills.items():
+        shown.add_row(Text(name), _percent(score))
+    shown.add_section()
+    shown.add_row("headline", f"{scores.headline:.1f}", style="bold")
+    shown.add_row("reward", f"{scores.reward.mean:.2f} ± {scores.reward.std:.2f}")
+    return shown
+
+
 def _percent(score: Score) -> str:
     return f"{100 * score.mean:.0f} ± {100 * score.std:.0f}"
 
