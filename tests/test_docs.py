@@ -75,7 +75,7 @@ def test_readme_tree_is_the_tree():
     }
     missing = {n for n in inside | outside if n not in named}
     assert not missing, f"the README's tree lacks {sorted(missing)}"
-    for name in named - {"src", "vault.py", "parity.py", "speed.py", "agents.py"}:
+    for name in named - {"src", "curricle", "vault.py", "parity.py", "speed.py", "agents.py"}:
         assert name in inside | outside, f"the README's tree has {name}, which does not exist"
 
 
@@ -107,6 +107,11 @@ def test_crafter_page_shows_the_knobs_and_symbols_there_are():
     assert part(CRAFTER, "knobs")[2:] == [row(k) for k in Crafter.Setting.knobs()]
     assert part(CRAFTER, "layout") == [line for line in symbols.__doc__.splitlines() if line.startswith("|")]
     assert f"takes {STATE.itemsize / 1000:.0f} kB" in CRAFTER
+
+
+def test_experiments_page_shows_the_data_there_is():
+    done = subprocess.run([sys.executable, str(ROOT / "experiments" / "tables.py")], capture_output=True, text=True)
+    assert part((ROOT / "experiments" / "README.md").read_text(), "table") == done.stdout.strip().splitlines()
 
 
 def test_crafter_page_runs(at_root):
