@@ -115,7 +115,7 @@ def profile() -> None:
     made = engine("pixels", exact=True)
     frames, everyone = made.observed, np.ones(len(made.states), np.bool_)
     parts: dict[str, float] = {}
-    for name, light in (("frame by day", 0.8), ("frame at night", 0.2)):
+    for name, light in (("frame by day", 0.8), ("frame at night", made._daylight[220])):  # a light that play has
         made.states["daylight"] = light
         call = (made.states, 0, 64, everyone, frames, made._pictures)
         parts[name] = _time(lambda call=call: e._pixels_slice(*call))

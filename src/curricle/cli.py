@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 the run could not go on, 2 the command or config is wrong, 130 interrupted (and resumable).
 """
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -212,6 +213,9 @@ def version(show_version: Annotated[bool, typer.Option("--version", help="Print 
 
 def main() -> None:
     """Run the command line; what a user can act on is one line on stderr, not a traceback."""
+    logger = logging.getLogger("curricle")  # the library is silent by itself
+    logger.addHandler(logging.StreamHandler())
+    logger.setLevel(logging.INFO)
     try:
         app()
     except CurricleError as error:

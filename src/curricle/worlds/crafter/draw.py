@@ -1,8 +1,7 @@
 """Frames: what the player sees, in pixels, equal to the reference's to the last bit.
 
 `draw(s, frame, *pictures)` paints one record into a uint8 array (row, column, channel) of any size. By day the look of
-a cell depends on the cell alone, so each kind of cell is lit once a frame and copied. In the dark every pixel
-gets noise from the world's random stream: drawing then moves the stream on (see `step.pass_night`).
+a cell depends on the cell alone, so each kind of cell is lit once a frame and copied. The dark is in `night.py`.
 A frame is composed without its border first, in memory order: runs are copied in words of eight bytes, and what a
 word writes beyond its run is overwritten by the next one.
 """
@@ -14,28 +13,13 @@ from numpy.typing import NDArray
 
 from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter.kernel import kernel
-from curricle.worlds.crafter.lanes import move4, move8
-from curricle.worlds.crafter.looks import look
-from curricle.worlds.crafter.rng import fill_uniform
-from curricle.worlds.crafter.textures import NIGHT_TINT, OUTSIDE, PAD
+from curricle.worlds.crafter.lanes import move8
+from curricle.worlds.crafter.looks import OUTSIDE, tile_at
+from curricle.worlds.crafter.night import paint_night
+from curricle.worlds.crafter.textures import PAD
 
-_MATERIALS: Final = len(r.MATERIALS)
 _STOCK: Final = 7
 """Pixels a cell in a frame of 64 x 64."""
-_DULL: Final = np.float32(0.4)
-_HALF_TINT: Final = 0.5 * NIGHT_TINT
-
-
-@kernel
-def tile_at(s: Any, column: int, row: int) -> int:
-    """Which tile a cell of the local view shows."""
-    x, y = s.x[0] + column - r.VIEW_X // 2, s.y[0] + row - r.VIEW_Y // 2
-    if x < 0 or x >= s.area or y < 0 or y >= s.area:
-        return OUTSIDE
-    tile = int(np.int64(s.material[x, y]))
-    if s.who[x, y]:
-        tile += _MATERIALS * look(s, s.who[x, y] - 1)
-    return tile
 
 
 @kernel
@@ -76,84 +60,6 @@ def _day(s: Any, canvas: Any, tiles: Any, dusk: Any, width: int, height: int) ->
 
 
 @kernel
-def _planes(s: Any, planes: Any, width: int, height: int) -> Any:
-    """The local view without light, one plane a channel, column by column."""
-    size = r.VIEW_X * width * r.VIEW_Y * height
-    view = np.empty((3, size + PAD), np.uint8)
-    chosen = np.empty(r.VIEW_Y, np.int64)
-    for column in range(r.VIEW_X):
-        for row in range(r.VIEW_Y):
-            chosen[row] = tile_at(s, column, row)
-        for channel in range(3):
-            plane = view[channel]
-            for line in range(width):
-                at, start = (column * width + line) * r.VIEW_Y * height, (channel * width + line) * height
-                for row in range(r.VIEW_Y):
-                    _run(plane, at + row * height, planes[chosen[row]], start, height)
-    return view
-
-
-@kernel
-def _mask(noise: Any, vignette: Any, amount: float, clear: Any) -> None:
-    """Turn draws into grain, and say how much of each pixel stays clear of it."""
-    for i in range(clear.size):
-        mask = amount * vignette[i]
-        clear[i] = 1 - mask
-        noise[i] = mask * (32.0 + 95.0 * noise[i])
-
-
-@kernel
-def _grain(plane: Any, clear: Any, noise: Any, mixed: Any) -> None:
-    """Lay grain over a plane."""
-    for i in range(mixed.size):
-        mixed[i] = np.float32(np.int32(clear[i] * plane[i] + noise[i]))
-
-
-@kernel
-def _luma(red: Any, green: Any, blue: Any, grey: Any) -> None:
-    """PIL's grey; exact in float32, as all its sums are whole numbers below 2**24."""
-    for i in range(grey.size):
-        luma = red[i] * np.float32(19595) + green[i] * np.float32(38470) + blue[i] * np.float32(7471)
-        grey[i] = np.float32(np.int32((luma + np.float32(32768)) * np.float32(1 / 65536)))
-
-
-@kernel
-def _fade(plane: Any, mixed: Any, grey: Any, daylight: float, channel: int, pixels: Any) -> None:
-    """Blend a plane with its dull and tinted night, and put it into its byte of the pixels."""
-    dark, tint, shift = 1 - daylight, _HALF_TINT[channel], np.int32(8 * channel)
-    for i in range(grey.size):
-        dull = np.int32(grey[i] + _DULL * (mixed[i] - grey[i]))
-        value = np.int32(daylight * plane[i] + dark * (0.5 * dull + tint))
-        pixels[i] = np.int32(pixels[i] | np.int32(value << shift))
-
-
-@kernel
-def _shade(view: Any, noise: Any, vignette: Any, daylight: float, pixels: Any) -> None:
-    """Darken three planes; loops touch few arrays each, so that LLVM turns every one into vector code."""
-    clear, grey = np.empty(noise.size), np.empty(noise.size, np.float32)
-    mixed = np.empty((3, noise.size), np.float32)
-    _mask(noise, vignette, 2 * (0.5 - daylight), clear)
-    for channel in range(3):
-        _grain(view[channel], clear, noise, mixed[channel])
-    _luma(mixed[0], mixed[1], mixed[2], grey)
-    for channel in range(3):
-        _fade(view[channel], mixed[channel], grey, daylight, channel, pixels)
-
-
-@kernel
-def _night(s: Any, canvas: Any, planes: Any, vignette: Any, width: int, height: int) -> None:
-    """Paint the local view in the dark."""
-    columns, rows = r.VIEW_X * width, r.VIEW_Y * height
-    drawn, pixels = np.empty(rows * columns), np.zeros(rows * columns, np.int32)
-    fill_uniform(s, drawn)
-    _shade(_planes(s, planes, width, height), drawn, vignette, s.daylight, pixels)
-    packed = pixels.view(np.uint8)
-    for row in range(rows):  # a pixel's fourth byte is overwritten by the next pixel
-        for column in range(columns):
-            move4(canvas, 3 * (row * columns + column), packed, 4 * (column * rows + row))
-
-
-@kernel
 def _asleep(canvas: Any, pixels: int) -> None:
     """Grey the local view, with a touch of blue."""
     for at in range(0, 3 * pixels, 3):
@@ -188,9 +94,9 @@ def _blit(frame: NDArray[np.uint8], canvas: Any, columns: int, rows: int) -> Non
 @kernel
 def _paint(s: Any, canvas: Any, width: int, height: int, pictures: Any) -> None:
     """Paint a frame without its border."""
-    tiles, dusk, planes, items, vignette = pictures
+    tiles, dusk, cells, items, vignette, night = pictures
     if s.daylight < 0.5:
-        _night(s, canvas, planes, vignette, width, height)
+        paint_night(s, canvas, cells, night, vignette, width, height)
     else:
         _day(s, canvas, tiles, dusk, width, height)
     if s.sleeping:
@@ -200,13 +106,13 @@ def _paint(s: Any, canvas: Any, width: int, height: int, pictures: Any) -> None:
 
 @kernel
 def draw(
-    s: Any, frame: NDArray[np.uint8], unit: Any, tiles: Any, dusk: Any, planes: Any, items: Any, vignette: Any
+    s: Any, frame: Any, unit: Any, tiles: Any, dusk: Any, cells: Any, items: Any, vignette: Any, night: Any
 ) -> None:
     """Paint a frame; a border that fits no unit stays black."""
     width, height = unit
     columns, rows = r.VIEW_X * width, (r.VIEW_Y + 2) * height
     canvas = np.empty(3 * columns * rows + PAD, np.uint8)
-    pictures = (tiles, dusk, planes, items, vignette)
+    pictures = (tiles, dusk, cells, items, vignette, night)
     if width == _STOCK and height == _STOCK:  # the same call twice: known numbers let the compiler unroll the copying
         _paint(s, canvas, _STOCK, _STOCK, pictures)
     else:

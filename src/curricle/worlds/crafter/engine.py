@@ -72,7 +72,7 @@ def _pixels_slice(states: Any, lo: int, hi: int, mask: Any, out: Any, p: Any) ->
     """Paint the frames of masked environments."""
     for i in range(lo, hi):
         if mask[i]:
-            draw(states[i], out[i], p.unit, p.tiles, p.dusk, p.planes, p.items, p.vignette)
+            draw(states[i], out[i], p.unit, p.tiles, p.dusk, p.cells, p.items, p.vignette, p.night)
 
 
 class Engine:

@@ -1,10 +1,11 @@
 """Noise over a whole map, fast: tables that do not depend on the seed, and sums of eight cells at a time.
 
-World generation never uses a noise value itself, it only compares it with bars. So maps are summed here in float32,
-with a known bound on the error (`SURE`), and `terrain.py` asks for the `exact` value wherever one comes that close to
-its bar: the terrain is exactly the reference's, at a fraction of the cost. Everything that depends on coordinates alone
-- which lattice vertices reach a cell and with what weight - is tabled once (`fields`). A table entry is one vertex
-and one block of eight cells along y; what changes with the seed is the vertex's gradient.
+World generation never uses a noise value itself, it only compares it with bars. So maps are summed here from weights of
+sixteen bits (a reset takes about as long as reading its tables), with a known bound on the error (`SURE`), and
+`terrain.py` asks for the `exact` value wherever one comes that close to its bar: the terrain is exactly the
+reference's, at a fraction of the cost. Everything that depends on coordinates alone - which lattice vertices reach a
+cell and with what weight - is tabled once (`fields`). A table entry is one vertex and one block of eight cells along y;
+what changes with the seed is the vertex's gradient.
 """
 
 import functools
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from curricle.worlds.crafter.kernel import kernel
-from curricle.worlds.crafter.lanes import LANES, sum_lanes
+from curricle.worlds.crafter.lanes import LANES, move16, sum_lanes
 from curricle.worlds.crafter.noise import (
     EARLY,
     GRADIENTS,
@@ -24,14 +25,16 @@ from curricle.worlds.crafter.noise import (
     REACH,
     SQUISH,
     STRETCH,
-    gradient_of,
+    hash_of,
     noise3,
     region_of,
 )
 from curricle.worlds.crafter.state import SIDE
 
-SURE: Final = 2e-5
-"""More than float32 sums can be off; `fields` checks it when it builds the tables."""
+SURE: Final = 8e-5
+"""More than sums of rounded weights can be off; `fields` checks it when it builds the tables."""
+_UNIT: Final = 1.4e-6
+"""What one step of a weight stands for."""
 
 (START, WATER_WIDE, WATER_FINE, HILL_WIDE, HILL_FINE, CAVE, TUNNEL_X, TUNNEL_Y, COAL_VEIN, IRON_VEIN, LAVA_POOL) = (
     range(11)
@@ -41,6 +44,9 @@ _DEPTH: Final = np.array([8, 3, 3, 0, 0, 6, 7, 7, 1, 2, 6, 4, 5], np.float64)
 _SIZE: Final = np.array([3, 15, 5, 15, 5, 7, 3, 3, 8, 6, 5, 9, 7], np.float64)
 
 
+_SLOPES: Final = np.zeros((256, 4), np.int32)
+"""Gradients by the hash of a vertex."""
+_SLOPES[:, :3] = GRADIENTS[np.arange(256) % len(GRADIENTS)]
 _ENTRIES, _VERTICES = 76000, 3600
 BLOCKS: Final = SIDE // LANES
 """Blocks a row of the map."""
@@ -48,7 +54,7 @@ FIELDS: Final = np.dtype(
     [
         ("first", "i4", (LAYERS, SIDE * BLOCKS + 1)),  # where a block's entries begin
         ("vertex", "i4", _ENTRIES),
-        ("weight", "f4", (_ENTRIES, 3, LANES)),  # what each component of the vertex's gradient adds to each cell
+        ("weight", "i2", (_ENTRIES, 3, LANES)),  # what each component of the vertex's gradient adds to each cell
         ("vertices", "i4"),
         ("lattice", "u1", (_VERTICES, 3)),  # lattice coordinates modulo 256
     ],
@@ -58,13 +64,18 @@ SCRATCH: Final = np.dtype(
     [
         ("perm", "u1", 256),
         ("source", "u1", 256),
-        ("gradient", "f4", (_VERTICES, 3)),
+        ("tempered", "u4", 624),  # the twister's words, see rng.py
+        ("gradient", "i4", (_VERTICES, 4)),  # three components, and one that makes rows easy to copy
         ("sums", "f4", (LAYERS * BLOCKS, LANES)),  # one row of the map, layer by layer
         ("start", "f4", SIDE),  # of that row, see terrain.py
         ("water", "f4", SIDE),
         ("hill", "f4", SIDE),
         ("slack", "f4", BLOCKS),
         ("masks", "u8", 8),
+        ("grass", "u8", SIDE),  # by row, a bit a cell: what creatures are born on
+        ("path", "u8", SIDE),
+        ("sand", "u8", SIDE),
+        ("tunnel", "u8", SIDE),
     ],
     align=True,
 )
@@ -134,7 +145,7 @@ def fields() -> NDArray[np.void]:
         corners, corner = np.unique(rows[:, 2:], axis=0, return_inverse=True)
         keys, entry = np.unique(rows[:, 0] * len(corners) + corner.ravel(), return_inverse=True)
         _check_bound(rows[:, 0] * LANES + rows[:, 1], pulls)
-        t["weight"][entries + entry, :, rows[:, 1]] = pulls
+        t["weight"][entries + entry, :, rows[:, 1]] = np.rint(pulls / _UNIT)
         t["first"][layer] = np.searchsorted(keys // len(corners), np.arange(SIDE * BLOCKS + 1)) + entries
         t["vertex"][entries : entries + len(keys)] = keys % len(corners) + vertices
         t["lattice"][vertices : vertices + len(corners)] = corners % 256
@@ -144,29 +155,35 @@ def fields() -> NDArray[np.void]:
 
 
 def _check_bound(cells: NDArray[np.int64], pulls: NDArray[np.float64]) -> None:
-    """Every product and sum rounds by at most 2**-24 of the largest partial sum; 30 of them happen to a cell."""
-    largest = np.bincount(cells, (11 * np.abs(pulls)).sum(1)).max()
-    if 30 * 2.0**-24 * largest > SURE:
-        raise ArithmeticError(f"noise sums may be off by more than {SURE}: largest {largest}")
+    """No weight may overflow, nor the errors of a cell add up to SURE, whichever component of a gradient is 11."""
+    error = np.abs(pulls - _UNIT * np.rint(pulls / _UNIT))
+    largest = np.bincount(cells, 4 * error.sum(1) + 7 * error.max(1)).max()
+    if largest + 2.0**-22 > SURE or np.abs(pulls).max() > 32767 * _UNIT:  # the float that comes out rounds, too
+        raise ArithmeticError(f"noise sums may be off by {largest}, weights up to {np.abs(pulls).max()}")
 
 
 @kernel
 def spread(t: Any, w: Any) -> None:
     """Give every lattice vertex its gradient under the permutation in `w`."""
     for v in range(t.vertices):
-        g = gradient_of(w.perm, t.lattice[v, 0], t.lattice[v, 1], t.lattice[v, 2])
-        for axis in range(3):
-            w.gradient[v, axis] = GRADIENTS[g, axis]
+        g = hash_of(w.perm, t.lattice[v, 0], t.lattice[v, 1], t.lattice[v, 2])
+        move16(w.gradient, np.int64(4 * v), _SLOPES, np.int64(4 * g))
 
 
 @kernel
-def sum_row(t: Any, w: Any, layer: int, x: int, wanted: int) -> None:
-    """Sum a layer over row x of the map, in those blocks whose bit in `wanted` is set."""
+def sum_block(t: Any, w: Any, layer: int, x: int, block: int) -> None:
+    """Sum a layer over one block of row x of the map."""
+    at = x * BLOCKS + block
+    first, last = np.int64(t.first[layer, at]), np.int64(t.first[layer, at + 1])
+    row, unit = np.int64(layer * BLOCKS + block), np.float32(_UNIT)
+    sum_lanes(t.weight, t.vertex, w.gradient, first, last, w.sums, unit, row)
+
+
+@kernel
+def sum_row(t: Any, w: Any, layer: int, x: int) -> None:
+    """Sum a layer over row x of the map."""
     for block in range(BLOCKS):
-        if wanted >> block & 1:
-            at = x * BLOCKS + block
-            first, last = np.int64(t.first[layer, at]), np.int64(t.first[layer, at + 1])
-            sum_lanes(t.weight, t.vertex, w.gradient, first, last, w.sums, np.int64(layer * BLOCKS + block))
+        sum_block(t, w, layer, x, block)
 
 
 @kernel

@@ -5,57 +5,79 @@ out: map, objects and chunks filled. Terrain is made in `terrain.py`, what setti
 add to a finished world in `extras.py`.
 """
 
+import math
 from typing import Any
+
+import numpy as np
 
 from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter.extras import add_extras
 from curricle.worlds.crafter.kernel import kernel
+from curricle.worlds.crafter.lanes import lowest, size_of
 from curricle.worlds.crafter.noise import permute
 from curricle.worlds.crafter.objects import add, chunk_of
-from curricle.worlds.crafter.rng import below, exceeds
-from curricle.worlds.crafter.terrain import TUNNEL, lay_terrain
+from curricle.worlds.crafter.rng import LAST_FOUR, below, calm, exceeds, temper_all
+from curricle.worlds.crafter.state import SIDE
+from curricle.worlds.crafter.terrain import lay_terrain
+
+_ONE, _ALL, _IN_CHUNK = np.uint64(1), ~np.uint64(0), np.uint64(2**r.CHUNK - 1)
 
 
 @kernel
-def _creature(material: int, far: int, s: Any) -> int:
-    """What is born on a cell; `far` is the squared distance from the start."""
-    if not r.WALKABLE[material & 127]:
-        return r.NOTHING
-    if far > 9 and material == r.GRASS and exceeds(s, s.knobs.cow_bar):
-        return r.COW
-    if far > 100 and exceeds(s, s.knobs.zombie_bar):
-        return r.ZOMBIE
-    if material == TUNNEL and exceeds(s, s.knobs.skeleton_bar):
-        return r.SKELETON
-    return r.NOTHING
+def _outside(middle: int, dx: int, radius: int) -> np.uint64:
+    """The cells of a row, dx away from the middle, that are further from it than a radius."""
+    if abs(dx) > radius:
+        return _ALL
+    half = int(math.sqrt(radius * radius - dx * dx))
+    low, high = max(0, middle - half), min(SIDE - 1, middle + half)
+    return ~((_ALL >> np.uint64(SIDE - 1 - (high - low))) << np.uint64(low))
 
 
 @kernel
-def _populate(s: Any) -> None:
+def _births(s: Any, w: Any, x: int) -> None:
+    """Draw the creatures of a row; a cell that cannot bear any draws nothing."""
+    k, middle = s.knobs, s.area // 2
+    beyond, far = _outside(middle, x - middle, 3), _outside(middle, x - middle, 10)
+    pasture, tunnel = w.grass[x] & beyond, w.tunnel[x]
+    haunted = (w.grass[x] | w.sand[x] | w.path[x]) & far
+    cells = pasture | haunted | tunnel
+    usual, at, calm_cow, calm_zombie = pasture & haunted, s.mt_at, calm(s, k.cow_bar), calm(s, k.zombie_bar)
+    while cells:
+        bit = cells & (~cells + _ONE)
+        y = lowest(cells)
+        cells ^= bit
+        if usual & bit and at < LAST_FOUR and w.tempered[at] < calm_cow and w.tempered[at + 2] < calm_zombie:
+            at += 4  # most cells: neither cow nor zombie
+            continue
+        s.mt_at = at
+        if pasture & bit and exceeds(s, w.tempered, k.cow_bar):
+            add(s, r.COW, x, y)
+        elif haunted & bit and exceeds(s, w.tempered, k.zombie_bar):
+            add(s, r.ZOMBIE, x, y)
+        elif tunnel & bit and exceeds(s, w.tempered, k.skeleton_bar):
+            add(s, r.SKELETON, x, y)
+        at = s.mt_at
+    s.mt_at = at
+
+
+@kernel
+def _populate(s: Any, w: Any) -> None:
     """Put creatures on the map, and count each chunk's grass and path."""
-    middle = s.area // 2
     s.grass[:] = 0
     s.paths[:] = 0
     for x in range(s.area):
-        for y0 in range(0, s.area, r.CHUNK):
-            chunk, grass, paths = chunk_of(x, y0), 0, 0
-            for y in range(y0, min(y0 + r.CHUNK, s.area)):
-                material = s.material[x, y]
-                kind = _creature(material, (x - middle) ** 2 + (y - middle) ** 2, s)
-                material &= 127
-                s.material[x, y] = material
-                grass += material == r.GRASS
-                paths += material == r.PATH
-                if kind != r.NOTHING:
-                    add(s, kind, x, y)
-            s.grass[chunk] += grass
-            s.paths[chunk] += paths
+        _births(s, w, x)
+        for y in range(0, s.area, r.CHUNK):
+            chunk = chunk_of(x, y)
+            s.grass[chunk] += size_of(w.grass[x] >> np.uint64(y) & _IN_CHUNK)
+            s.paths[chunk] += size_of(w.path[x] >> np.uint64(y) & _IN_CHUNK)
 
 
 @kernel
 def generate(s: Any, t: Any, w: Any) -> None:
     """Fill the map; the player already stands in its middle."""
     permute(below(s, 2**31 - 1), w.perm, w.source)
+    temper_all(s, w.tempered)
     lay_terrain(s, t, w)
-    _populate(s)
+    _populate(s, w)
     add_extras(s)

@@ -3,11 +3,15 @@
 numba unrolls short loops before LLVM could turn them into vector code, so inner loops are written in LLVM's own terms.
 Each works on eight numbers, or on a word of bytes, and none of them checks bounds:
 
-- `sum_lanes(weight, vertex, gradient, first, last, sums, row)`: sums[row] = the sum of
-  gradient[vertex[e], axis] * weight[e, axis] over entries e in first..last - 1 and three axes, in float32;
+- `sum_lanes(weight, vertex, gradient, first, last, sums, unit, row)`: sums[row] = unit times the sum of
+  gradient[vertex[e], axis] * weight[e, axis] over entries e in first..last - 1 and three axes, as whole numbers;
 - `compare_lanes(values, at, bar, slack)`: eight bits for values[at : at + 8] above the bar, eight more for those within
   slack of it;
-- `move8(target, at, source, start)` and `move4`: copy eight or four bytes between flat arrays of bytes.
+- `move8(target, at, source, start)`, `move16` and `move32`: copy so many bytes between flat arrays;
+- `paint(row, mask, value)`: row[y] = value for 64 bytes, where bit y of the mask is set;
+- `lowest(mask)` and `size_of(mask)`: number of the lowest bit that is set, and how many are;
+- `turn(target, at, step, pixels, start, stride)`: write 8 x 8 pixels, words at start + column * stride + row, as three
+  bytes each to at + row * step + 3 * column.
 """
 
 from typing import Any, Final
@@ -28,31 +32,30 @@ def _data(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     return context.make_array(kind)(context, builder, value).data
 
 
-def _splat(builder: Any, scalar: Any) -> Any:
+def _splat(builder: Any, scalar: Any, kind: Any = _VECTOR) -> Any:
     """The same number in every lane."""
-    one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), scalar, ir.IntType(32)(0))
-    lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), lanes)
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.IntType(32)(0))
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count)
+    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), lanes)
 
 
 def _summing(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Emit the loop over entries."""
-    first, last, row = arguments[3], arguments[4], arguments[6]
+    """Emit the loop over entries; sums of whole numbers stay below 2**24, so the float is exact."""
+    first, last, unit, row = arguments[3], arguments[4], arguments[6], arguments[7]
     weight, vertex, gradient, sums = (_data(context, builder, signature.args[i], arguments[i]) for i in (0, 1, 2, 5))
-    total = cgutils.alloca_once_value(  # type: ignore[no-untyped-call]
-        builder, ir.Constant(_VECTOR, [0.0] * LANES)
-    )
+    short, whole = ir.VectorType(ir.IntType(16), LANES), ir.VectorType(ir.IntType(32), LANES)
+    total = cgutils.alloca_once_value(builder, ir.Constant(whole, [0] * LANES))  # type: ignore[no-untyped-call]
     with cgutils.for_range(builder, last, start=first, intp=_INDEX) as loop:
-        which = builder.sext(builder.load(builder.gep(vertex, [loop.index])), _INDEX)
+        which = builder.mul(builder.sext(builder.load(builder.gep(vertex, [loop.index])), _INDEX), _INDEX(4))
         for axis in range(3):
-            at = builder.add(builder.mul(loop.index, _INDEX(3)), _INDEX(axis))
-            slope = builder.load(builder.gep(gradient, [builder.add(builder.mul(which, _INDEX(3)), _INDEX(axis))]))
-            pull = builder.gep(weight, [builder.mul(at, _INDEX(LANES))])
-            lanes = builder.load(builder.bitcast(pull, _VECTOR.as_pointer()), align=4)
-            product = builder.fmul(_splat(builder, slope), lanes)
-            builder.store(builder.fadd(builder.load(total), product), total)
+            slope = builder.load(builder.gep(gradient, [builder.add(which, _INDEX(axis))]))
+            at = builder.mul(builder.add(builder.mul(loop.index, _INDEX(3)), _INDEX(axis)), _INDEX(LANES))
+            pull = builder.load(builder.bitcast(builder.gep(weight, [at]), short.as_pointer()), align=2)
+            share = builder.mul(_splat(builder, slope, whole), builder.sext(pull, whole))
+            builder.store(builder.add(builder.load(total), share), total)
+    result = builder.fmul(builder.sitofp(builder.load(total), _VECTOR), _splat(builder, unit))
     target = builder.gep(sums, [builder.mul(row, _INDEX(LANES))])
-    builder.store(builder.load(total), builder.bitcast(target, _VECTOR.as_pointer()), align=4)
+    builder.store(result, builder.bitcast(target, _VECTOR.as_pointer()), align=4)
     return context.get_dummy_value()
 
 
@@ -67,8 +70,10 @@ def _comparing(context: Any, builder: Any, signature: Any, arguments: Any) -> An
     return builder.or_(bits[0], builder.shl(bits[1], _INDEX(LANES)))
 
 
-def _sum_lanes(typing: Any, weight: Any, vertex: Any, gradient: Any, first: Any, last: Any, sums: Any, row: Any) -> Any:
-    return types.void(weight, vertex, gradient, types.int64, types.int64, sums, types.int64), _summing
+def _sum_lanes(
+    typing: Any, weight: Any, vertex: Any, gradient: Any, first: Any, last: Any, sums: Any, unit: Any, row: Any
+) -> Any:
+    return types.void(weight, vertex, gradient, types.int64, types.int64, sums, types.float32, types.int64), _summing
 
 
 def _compare_lanes(typing: Any, values: Any, at: Any, bar: Any, slack: Any) -> Any:
@@ -76,7 +81,7 @@ def _compare_lanes(typing: Any, values: Any, at: Any, bar: Any, slack: Any) -> A
 
 
 def _moving(bits: int) -> Any:
-    """Code that copies one word of so many bits between flat arrays of bytes."""
+    """Code that copies so many bits between flat arrays."""
     word = ir.IntType(bits)
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -88,18 +93,89 @@ def _moving(bits: int) -> Any:
     return codegen
 
 
-_MOVE4, _MOVE8 = _moving(32), _moving(64)
+_MOVE8, _MOVE16, _MOVE32 = _moving(64), _moving(128), _moving(256)
 
 
-def _move4(typing: Any, target: Any, at: Any, source: Any, start: Any) -> Any:
-    return types.void(target, types.int64, source, types.int64), _MOVE4
+def _painting(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Emit a choice between old and new for each byte of a row."""
+    row, kind = _data(context, builder, signature.args[0], arguments[0]), ir.VectorType(ir.IntType(8), 64)
+    place = builder.bitcast(row, kind.as_pointer())
+    where = builder.bitcast(arguments[1], ir.VectorType(ir.IntType(1), 64))
+    fresh = builder.select(where, _splat(builder, arguments[2], kind), builder.load(place, align=1))
+    builder.store(fresh, place, align=1)
+    return context.get_dummy_value()
+
+
+def _finding(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.cttz(arguments[0], ir.IntType(1)(1))
+
+
+def _counting(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.ctpop(arguments[0])
+
+
+def _shuffle(builder: Any, first: Any, second: Any, order: list[int]) -> Any:
+    """Lanes picked from two vectors."""
+    return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order))
+
+
+def _turning(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Emit the transposition of 8 x 8 words in three rounds, and 24 bytes of each row."""
+    _, at, step, _, start, stride = arguments
+    target, pixels = (_data(context, builder, signature.args[i], arguments[i]) for i in (0, 3))
+    words, half = ir.VectorType(ir.IntType(32), LANES), ir.VectorType(_INDEX, 2)
+    lines = []
+    for i in range(LANES):
+        place = builder.gep(pixels, [builder.add(start, builder.mul(stride, _INDEX(i)))])
+        lines.append(builder.load(builder.bitcast(place, words.as_pointer()), align=4))
+    for _ in range(3):  # interleaving line i with line i + 4, three times, is a transposition
+        evens, odds = [0, 8, 1, 9, 2, 10, 3, 11], [4, 12, 5, 13, 6, 14, 7, 15]
+        lines = [_shuffle(builder, lines[i // 2], lines[i // 2 + 4], odds if i % 2 else evens) for i in range(LANES)]
+    for i, line in enumerate(lines):
+        octets = builder.bitcast(line, ir.VectorType(ir.IntType(8), 4 * LANES))
+        packed = _shuffle(builder, octets, octets, [4 * (k // 3) + k % 3 for k in range(24)] + [0] * 8)
+        quarters = builder.bitcast(packed, ir.VectorType(_INDEX, 4))
+        place = builder.gep(target, [builder.add(at, builder.mul(step, _INDEX(i)))])
+        builder.store(_shuffle(builder, quarters, quarters, [0, 1]), builder.bitcast(place, half.as_pointer()), align=1)
+        rest = builder.bitcast(builder.gep(place, [_INDEX(16)]), _INDEX.as_pointer())
+        builder.store(builder.extract_element(quarters, ir.IntType(32)(2)), rest, align=1)
+    return context.get_dummy_value()
 
 
 def _move8(typing: Any, target: Any, at: Any, source: Any, start: Any) -> Any:
     return types.void(target, types.int64, source, types.int64), _MOVE8
 
 
+def _move16(typing: Any, target: Any, at: Any, source: Any, start: Any) -> Any:
+    return types.void(target, types.int64, source, types.int64), _MOVE16
+
+
+def _move32(typing: Any, target: Any, at: Any, source: Any, start: Any) -> Any:
+    return types.void(target, types.int64, source, types.int64), _MOVE32
+
+
+def _paint(typing: Any, row: Any, mask: Any, value: Any) -> Any:
+    return types.void(row, types.uint64, types.uint8), _painting
+
+
+def _lowest(typing: Any, mask: Any) -> Any:
+    return types.int64(types.uint64), _finding
+
+
+def _size_of(typing: Any, mask: Any) -> Any:
+    return types.int64(types.uint64), _counting
+
+
+def _turn(typing: Any, target: Any, at: Any, step: Any, pixels: Any, start: Any, stride: Any) -> Any:
+    return types.void(target, types.int64, types.int64, pixels, types.int64, types.int64), _turning
+
+
 sum_lanes: Any = intrinsic(_sum_lanes)
 compare_lanes: Any = intrinsic(_compare_lanes)
-move4: Any = intrinsic(_move4)
 move8: Any = intrinsic(_move8)
+move16: Any = intrinsic(_move16)
+move32: Any = intrinsic(_move32)
+turn: Any = intrinsic(_turn)
+paint: Any = intrinsic(_paint)
+lowest: Any = intrinsic(_lowest)
+size_of: Any = intrinsic(_size_of)

@@ -1,9 +1,11 @@
-"""Looks: which picture an object has, with the way it faces; shared by frames and symbols.
+"""Looks: which picture an object or a cell has; shared by frames and symbols.
 
 A look is an index into LOOKS, whose names are those of the reference's textures; 0 stands for no object.
 """
 
 from typing import Any, Final
+
+import numpy as np
 
 from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter.kernel import kernel
@@ -13,6 +15,9 @@ LOOKS: Final = (
     *("arrow-left", "arrow-right", "arrow-up", "arrow-down", "plant", "plant-ripe"),
 )
 _PLAYER, _SLEEPER, _COW, _ARROW, _PLANT = 1, 5, 6, 9, 13
+_MATERIALS: Final = len(r.MATERIALS)
+OUTSIDE: Final = _MATERIALS * len(LOOKS)
+"""The tile of cells outside the map; the others are material + 13 * look."""
 
 
 @kernel
@@ -28,3 +33,15 @@ def look(s: Any, slot: int) -> int:
     if kind == r.PLANT:
         return _PLANT + int(s.grown[slot] > r.RIPE_AFTER)
     return _COW + kind - r.COW  # cow, zombie, skeleton follow each other in both lists
+
+
+@kernel
+def tile_at(s: Any, column: int, row: int) -> int:
+    """Which tile a cell of the local view shows."""
+    x, y = s.x[0] + column - r.VIEW_X // 2, s.y[0] + row - r.VIEW_Y // 2
+    if x < 0 or x >= s.area or y < 0 or y >= s.area:
+        return OUTSIDE
+    tile = int(np.int64(s.material[x, y]))
+    if s.who[x, y]:
+        tile += _MATERIALS * look(s, s.who[x, y] - 1)
+    return tile

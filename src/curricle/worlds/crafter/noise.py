@@ -96,9 +96,9 @@ def permute(seed: int, perm: NDArray[np.uint8], source: NDArray[np.uint8]) -> No
 
 
 @kernel
-def gradient_of(perm: NDArray[np.uint8], i: int, j: int, k: int) -> int:
-    """The row of GRADIENTS that belongs to a lattice vertex."""
-    return perm[(perm[(perm[i & 0xFF] + j) & 0xFF] + k) & 0xFF] % 24
+def hash_of(perm: NDArray[np.uint8], i: int, j: int, k: int) -> int:
+    """A lattice vertex's number under a permutation; modulo 24, its row of GRADIENTS."""
+    return perm[(perm[(perm[i & 0xFF] + j) & 0xFF] + k) & 0xFF]
 
 
 @kernel
@@ -176,6 +176,6 @@ def noise3(perm: NDArray[np.uint8], x: float, y: float, z: float) -> float:
         weight = 2 - dx * dx - dy * dy - dz * dz
         if weight > 0:
             weight *= weight
-            g = GRADIENTS[gradient_of(perm, i + early[0] + late[0], j + early[1] + late[1], k + early[2] + late[2])]
+            g = GRADIENTS[hash_of(perm, i + early[0] + late[0], j + early[1] + late[1], k + early[2] + late[2]) % 24]
             value += weight * weight * (g[0] * dx + g[1] * dy + g[2] * dz)
     return value / NORM

@@ -16,6 +16,8 @@ from curricle.worlds.crafter.kernel import kernel
 _N, _M = 624, 397
 _UPPER, _LOWER, _MATRIX = np.uint32(0x80000000), np.uint32(0x7FFFFFFF), np.uint32(0x9908B0DF)
 _ONE = np.uint32(1)
+LAST_FOUR = _N - 3
+"""Before this place in the twister, four words are left."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -64,14 +66,19 @@ def seed_stream(s: Any, seed: int) -> None:
 
 
 @kernel
-def _word(s: Any) -> np.uint32:
-    """The twister's next word."""
+def _raw(s: Any) -> np.uint32:
+    """The twister's next word, not yet tempered."""
     if s.mt_at == _N:
         twist(s.mt)
         s.mt_at = 0
-    word = temper(s.mt[s.mt_at])
     s.mt_at += 1
-    return word
+    return np.uint32(s.mt[s.mt_at - 1])
+
+
+@kernel
+def _word(s: Any) -> np.uint32:
+    """The twister's next word."""
+    return temper(_raw(s))
 
 
 @kernel
@@ -90,24 +97,49 @@ def _mixed(s: Any) -> np.uint64:
 
 
 @kernel
+def uniform_of(first: np.uint32, second: np.uint32) -> float:
+    """The number from [0, 1) that two untempered words stand for."""
+    high, low = temper(first) >> np.uint32(5), temper(second) >> np.uint32(6)
+    return (high * 67108864.0 + low) / 9007199254740992.0
+
+
+@kernel
 def uniform(s: Any) -> float:
     """Draw from [0, 1)."""
     if s.exact:
-        high, low = _word(s) >> np.uint32(5), _word(s) >> np.uint32(6)
-        return (high * 67108864.0 + low) / 9007199254740992.0
+        first = _raw(s)
+        return uniform_of(first, _raw(s))
     return (_mixed(s) >> np.uint64(11)) / 9007199254740992.0
 
 
 @kernel
-def exceeds(s: Any, bar: float) -> bool:
+def temper_all(s: Any, tempered: NDArray[np.uint32]) -> None:
+    """Temper the twister's words ahead of `exceeds`."""
+    if s.exact:
+        for i in range(_N):
+            tempered[i] = temper(s.mt[i])
+
+
+@kernel
+def exceeds(s: Any, tempered: NDArray[np.uint32], bar: float) -> bool:
     """Whether a draw from [0, 1) is above a bar: `uniform(s) > bar`, mostly decided by the first of its two words."""
-    if not s.exact or s.mt_at > _N - 2:
+    if not s.exact:
         return uniform(s) > bar
-    high, edge = np.int64(temper(s.mt[s.mt_at]) >> np.uint32(5)), np.int64(bar * 134217728.0)
+    if s.mt_at > _N - 2:
+        above = uniform(s) > bar
+        temper_all(s, tempered)
+        return above
+    high, edge = np.int64(tempered[s.mt_at] >> np.uint32(5)), np.int64(bar * 134217728.0)
     if high == edge:
         return uniform(s) > bar
     s.mt_at += 2
     return bool(high > edge)
+
+
+@kernel
+def calm(s: Any, bar: float) -> int:
+    """First words below this keep a draw below the bar, for a look ahead; none do so with the cheap generator."""
+    return int(np.int64(bar * 134217728.0)) << 5 if s.exact else 0
 
 
 @kernel
@@ -137,25 +169,22 @@ def skip(s: Any, words: int) -> None:
 
 
 @kernel
-def fill_uniform(s: Any, out: NDArray[np.float64]) -> None:
-    """Draw many numbers from [0, 1) at once: the same ones that `uniform` would give."""
+def draw_words(s: Any, out: NDArray[np.uint32], count: int) -> None:
+    """Take many words at once, not yet tempered: two make a number, see `uniform_of`."""
     if not s.exact:
-        counter = s.cheap
-        for i in range(out.size):
-            out[i] = np.int64(_mix(counter + np.uint64(i + 1) * _GOLDEN) >> np.uint64(11)) / 9007199254740992.0
-        s.cheap = counter + np.uint64(out.size) * _GOLDEN
+        counter, pairs = s.cheap, out.view(np.uint64)
+        for i in range(count // 2):
+            pairs[i] = _mix(counter + np.uint64(i + 1) * _GOLDEN)
+        s.cheap = counter + np.uint64(count // 2) * _GOLDEN
         return
-    words, done = np.empty(2 * out.size, np.uint32), 0
-    while done < words.size:
+    done = 0
+    while done < count:
         if s.mt_at == _N:
             twist(s.mt)
             s.mt_at = 0
-        batch = min(_N - s.mt_at, words.size - done)
-        source, target = s.mt[s.mt_at : s.mt_at + batch], words[done : done + batch]
+        batch = min(_N - s.mt_at, count - done)
+        source, target = s.mt[s.mt_at : s.mt_at + batch], out[done : done + batch]
         for i in range(batch):
-            target[i] = temper(source[i])
+            target[i] = source[i]
         s.mt_at += batch
         done += batch
-    for i in range(out.size):
-        high, low = words[2 * i] >> np.uint32(5), words[2 * i + 1] >> np.uint32(6)
-        out[i] = (np.float64(np.int32(high)) * 67108864.0 + np.float64(np.int32(low))) / 9007199254740992.0

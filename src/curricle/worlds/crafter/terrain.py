@@ -1,9 +1,9 @@
 """Terrain: the material of every cell, from noise and luck, with the draws of the reference in its order.
 
 A row of the map is looked at twice. First without randomness, as masks of 64 bits, one a cell: which cells are hill,
-wet, cave, may hold coal. Noise is summed only in blocks where a mask asks for it. Then cell by cell: some materials are
-fixed by the masks, the others draw. Only comparisons count, so estimates do wherever they are clear of their bars; the
-others are looked up exactly.
+wet, cave, may hold coal. Noise is summed only in blocks where a mask asks for it. Then masks are painted, and the cells
+that a draw decides are visited one by one. Only comparisons count, so estimates do wherever they are clear of their
+bars; the others are looked up exactly.
 """
 
 import math
@@ -14,12 +14,10 @@ import numpy as np
 from curricle.worlds.crafter import fields as f
 from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter.kernel import kernel
-from curricle.worlds.crafter.lanes import LANES, compare_lanes
+from curricle.worlds.crafter.lanes import LANES, compare_lanes, lowest, paint
 from curricle.worlds.crafter.rng import exceeds
 from curricle.worlds.crafter.state import SIDE
 
-TUNNEL: Final = r.PATH | 128
-"""A path that skeletons live on; the mark is taken off once they are placed."""
 _MEADOW, _HILL, _SLOPE, _PEAK, _MOIST, _WET, _DEEP, _DOUBT = range(8)
 """Masks of heights: start above 0.5; hill above 0.15, 0.18, 0.3; water above 0.25, 0.3, 0.35; too close to tell."""
 _HILLS: Final = np.array([0.15, 0.18, 0.3])
@@ -29,8 +27,6 @@ _NEAR: Final = 14 * 14
 _REST: Final = 1000
 _START_REST: Final = (5 * np.exp(6 - np.sqrt(np.arange(_REST + 1.0)))).astype(np.float32)
 """That bound, by squared distance: noise is at most 1, and a start counts less than five times in a height."""
-_ALL: Final = 255
-"""All blocks of a row."""
 _ONE: Final = np.uint64(1)
 
 
@@ -65,17 +61,17 @@ def _exact_heights(perm: Any, x: int, y: int, s: Any) -> tuple[float, float, flo
 @kernel
 def _starts(s: Any, t: Any, w: Any, x: int) -> None:
     """The row's share in the start, and how far off the heights of a block may be."""
-    middle, slack = s.area // 2, 4 * f.SURE * (1 + s.knobs.mountain_gain + s.knobs.water_gain)
+    middle, slack = s.area // 2, f.SURE * (1 + 1.5 * (s.knobs.mountain_gain + s.knobs.water_gain))
     noise = f.row_of(w, f.START)
     for block in range(f.BLOCKS):
         first = block * LANES
         gap = max(0, first - middle, middle - (first + LANES - 1))
         far = (x - middle) ** 2 + gap**2
         if far < _NEAR:
-            f.sum_row(t, w, f.START, x, 1 << block)
+            f.sum_block(t, w, f.START, x, block)
             for y in range(first, first + LANES):
                 w.start[y] = _start_at(noise[y], x, y, s)
-            w.slack[block] = 4 * slack
+            w.slack[block] = slack + 4 * f.SURE  # a start is off by half as much as its noise, and counts five times
         else:
             w.start[first : first + LANES] = 0
             w.slack[block] = slack + _START_REST[min(far, _REST)]
@@ -86,7 +82,7 @@ def _estimate(s: Any, t: Any, w: Any, x: int) -> None:
     """Estimate the heights of a row; `_heights` in vector loops that touch few arrays each."""
     _starts(s, t, w, x)
     for layer in range(f.WATER_WIDE, f.HILL_FINE + 1):
-        f.sum_row(t, w, layer, x, _ALL)
+        f.sum_row(t, w, layer, x)
     k, water, hill, start = s.knobs, w.water, w.hill, w.start
     gain, lift = np.float32(k.water_gain), np.float32(k.water_lift)
     wide, fine = f.row_of(w, f.WATER_WIDE), f.row_of(w, f.WATER_FINE)
@@ -145,7 +141,7 @@ def _above(t: Any, w: Any, x: int, layer: int, bar: float, cells: np.uint64) -> 
     above, near = np.uint64(0), np.uint64(0)
     for block in range(f.BLOCKS):
         if cells >> np.uint64(block * LANES) & np.uint64(255):
-            f.sum_row(t, w, layer, x, 1 << block)
+            f.sum_block(t, w, layer, x, block)
             bits = compare_lanes(w.sums, (layer * f.BLOCKS + block) * LANES, np.float32(bar), np.float32(f.SURE))
             above |= np.uint64(bits & 255) << np.uint64(block * LANES)
             near |= np.uint64(bits >> 8) << np.uint64(block * LANES)
@@ -159,24 +155,24 @@ def _above(t: Any, w: Any, x: int, layer: int, bar: float, cells: np.uint64) -> 
 
 
 @kernel
-def _rock(s: Any, y: np.uint64, coal: np.uint64, iron: np.uint64, gem: np.uint64, lava: np.uint64) -> int:
+def _rock(s: Any, w: Any, y: np.uint64, coal: np.uint64, iron: np.uint64, gem: np.uint64, plain: int) -> int:
     """Draw what a rock is, given what it may be."""
     k = s.knobs
-    if coal >> y & _ONE and exceeds(s, k.coal_bar):
+    if coal >> y & _ONE and exceeds(s, w.tempered, k.coal_bar):
         return r.COAL
-    if iron >> y & _ONE and exceeds(s, k.iron_bar):
+    if iron >> y & _ONE and exceeds(s, w.tempered, k.iron_bar):
         return r.IRON
-    if gem >> y & _ONE and exceeds(s, k.diamond_bar):
+    if gem >> y & _ONE and exceeds(s, w.tempered, k.diamond_bar):
         return r.DIAMOND
-    return r.LAVA if lava >> y & _ONE else r.STONE
+    return plain
 
 
 @kernel
 def _lay_row(s: Any, t: Any, w: Any, x: int) -> None:
     """Decide a row with masks, in the reference's order, and draw what they leave open."""
     _mark_heights(s, t, w, x)
-    k, peak = s.knobs, w.masks[_PEAK]
-    rock = w.masks[_HILL] & ~w.masks[_MEADOW]
+    k, peak, world = s.knobs, w.masks[_PEAK], ~np.uint64(0) >> np.uint64(SIDE - s.area)
+    rock = w.masks[_HILL] & ~w.masks[_MEADOW] & world
     cave = _above(t, w, x, f.CAVE, 0.15, rock & peak)
     rock &= ~cave
     tunnel = _above(t, w, x, f.TUNNEL_X, 0.4, rock)
@@ -184,28 +180,33 @@ def _lay_row(s: Any, t: Any, w: Any, x: int) -> None:
     rock &= ~tunnel
     coal, iron = _above(t, w, x, f.COAL_VEIN, k.coal_mask, rock), _above(t, w, x, f.IRON_VEIN, k.iron_mask, rock)
     gem, lava = rock & w.masks[_SLOPE], _above(t, w, x, f.LAVA_POOL, 0.35, rock & peak)
-    low = ~(w.masks[_MEADOW] | w.masks[_HILL])
+    low = ~(w.masks[_MEADOW] | w.masks[_HILL]) & world
     sand = _above(t, w, x, f.SHORE, -0.2, low & w.masks[_MOIST] & ~w.masks[_DEEP])
     water = low & w.masks[_WET] & ~sand
     tree = _above(t, w, x, f.WOODS, k.tree_mask, low & ~water & ~sand)
     row = s.material[x]
-    for y in range(s.area):
-        at = np.uint64(y)
+    paint(row, world, r.GRASS)
+    paint(row, sand, r.SAND)
+    paint(row, water, r.WATER)
+    paint(row, cave | tunnel, r.PATH)
+    paint(row, rock, r.STONE)
+    paint(row, lava, r.LAVA)
+    bare, chances = tree, tree | coal | iron | gem
+    while chances:
+        at = np.uint64(lowest(chances))
+        chances &= chances - _ONE
         if rock >> at & _ONE:
-            row[y] = _rock(s, at, coal, iron, gem, lava)
-        elif tree >> at & _ONE:
-            row[y] = r.TREE if exceeds(s, k.tree_bar) else r.GRASS
-        elif (water | sand) >> at & _ONE:
-            row[y] = r.WATER if water >> at & _ONE else r.SAND
-        elif (cave | tunnel) >> at & _ONE:
-            row[y] = r.PATH if cave >> at & _ONE else TUNNEL
-        else:
-            row[y] = r.GRASS
+            row[at] = _rock(s, w, at, coal, iron, gem, row[at])
+        elif exceeds(s, w.tempered, k.tree_bar):
+            row[at] = r.TREE
+            bare ^= _ONE << at
+    w.grass[x], w.path[x] = (world & ~(rock | tree | water | sand | cave | tunnel)) | bare, cave | tunnel
+    w.sand[x], w.tunnel[x] = sand, tunnel
 
 
 @kernel
 def lay_terrain(s: Any, t: Any, w: Any) -> None:
-    """Give every cell its material; `w` holds the seed's permutation."""
+    """Give every cell its material; `w` holds the seed's permutation, and learns where creatures can be born."""
     f.spread(t, w)
     for x in range(s.area):
         _lay_row(s, t, w, x)

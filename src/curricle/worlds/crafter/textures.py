@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from curricle.worlds.crafter.looks import LOOKS
+from curricle.worlds.crafter.looks import LOOKS, OUTSIDE
 from curricle.worlds.crafter.rules import ITEMS, MATERIALS, MOST, VIEW_X, VIEW_Y
+from curricle.worlds.crafter.shade import PIXELS
 
-OUTSIDE: Final = len(MATERIALS) * len(LOOKS)
 NIGHT_TINT: Final = np.array([0.0, 16.0, 64.0])
 
 
 PAD: Final = 8
-"""Bytes that copying in words of eight may read or write beyond the end."""
+"""Elements that copying eight at a time may read or write beyond the end."""
 
 
 class Pictures(NamedTuple):
@@ -33,12 +33,14 @@ class Pictures(NamedTuple):
     """(tile, row x column x channel)"""
     dusk: NDArray[np.float32]
     """The same cells without daylight; multiples of a half, so float32 holds them exactly."""
-    planes: NDArray[np.uint8]
-    """(tile, channel x column x row): the order the reference draws its noise in."""
+    cells: NDArray[np.uint32]
+    """(tile, column x row), the order the reference draws its noise in; red, green and blue in the bytes of a word."""
     items: NDArray[np.uint8]
     """(10 x item + amount, row x column x channel); the last is black."""
     vignette: NDArray[np.float64]
     """(column x row): how dark each pixel of the local view gets at night."""
+    night: NDArray[np.float32]
+    """The vignette in single precision, with room to read beyond its end."""
 
 
 def _blend(canvas: NDArray[np.uint8], at: tuple[int, int], texture: NDArray[np.uint8]) -> None:
@@ -93,14 +95,15 @@ def pictures(width: int, height: int) -> Pictures:
     dull = np.asarray(ImageEnhance.Color(strip).enhance(0.4)).reshape(tiles.shape)
     dusk = (0.5 * dull + 0.5 * NIGHT_TINT).astype(np.float32)
     rows, items = (0, 2, 1, 3), _items(textures, unit).reshape(-1, *unit, 3)
-    items = np.concatenate([items, np.zeros_like(items[:1])])
+    items, vignette = np.concatenate([items, np.zeros_like(items[:1])]), _vignette(unit)
     return Pictures(
         unit,
         _flat(tiles.transpose(rows)),
         _flat(dusk.transpose(rows)),
-        _flat(tiles.transpose(0, 3, 1, 2)),
+        _flat(tiles.astype(np.uint32) @ np.array([1, 1 << 8, 1 << 16], np.uint32)),
         _flat(items.transpose(rows)),
-        _vignette(unit),
+        vignette,
+        np.concatenate([vignette, np.zeros(PIXELS)]).astype(np.float32),
     )
 
 
