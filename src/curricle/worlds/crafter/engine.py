@@ -31,22 +31,26 @@ _WORDS_A_PIXEL: Final = 2
 
 
 @kernel
-def _reset_slice(states: Any, lo: int, hi: int, mask: Any, daylight: Any, tables: Any, work: Any, me: int) -> None:
+def _reset_slice(
+    states: Any, lo: int, hi: int, mask: Any, faults: Any, daylight: Any, tables: Any, work: Any, me: int
+) -> None:
     """Begin a new episode in every masked environment."""
     for i in range(lo, hi):
         if mask[i]:
             reset(states[i], daylight, tables[0], work[me])
+            faults[i] = states[i].fault
 
 
 @kernel
 def _step_slice(
-    states: Any, lo: int, hi: int, actions: Any, rewards: Any, ends: Any, skills: Any, daylight: Any
+    states: Any, lo: int, hi: int, actions: Any, rewards: Any, ends: Any, skills: Any, faults: Any, daylight: Any
 ) -> None:
     """Play one step everywhere; what ended is only marked."""
     for i in range(lo, hi):
         s = states[i]
         rewards[i] = step(s, actions[i], daylight)
         ends[i] = DIED if is_dead(s) else TIMED_OUT if is_over(s) else ALIVE
+        faults[i] = s.fault
         for k in range(len(r.ACHIEVEMENTS)):
             skills[i, k] = s.unlocked[k]
 
@@ -104,8 +108,9 @@ class Engine:
         self._work = np.zeros(threads, SCRATCH)
         edges = [count * t // threads for t in range(threads + 1)]
         self._slices = list(itertools.pairwise(edges))
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self._everyone = np.ones(count, np.bool_)
+        self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
+        self._everyone, self._ended = np.ones(count, np.bool_), np.zeros(count, np.bool_)
+        self._faults = np.zeros(count, np.uint8)  # beside the records, which are far apart in memory
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -118,31 +123,42 @@ class Engine:
         self._spread(lambda lo, hi, me: self._begin(lo, hi, me, mask))
         self._check()
 
-    def play(self, actions: NDArray[np.int64]) -> None:
-        """Play one step; results are in `observed`, `rewards`, `ends` and `skills`."""
-        self._spread(lambda lo, hi, me: self._play(lo, hi, actions))
+    def play(self, actions: NDArray[np.int64], renew: bool = False) -> None:
+        """Play one step; results are in `observed`, `rewards`, `ends` and `skills`.
+
+        With `renew`, what ended is followed by the next episode at once: threads then meet only once a step.
+        """
+        self._spread(lambda lo, hi, me: self._play(lo, hi, me, actions, renew))
         self._check()
 
     def renew(self) -> None:
         """Follow every episode that ended with the next one; `final` keeps its last observation."""
-        ended = self.ends != ALIVE
-        if ended.any():
-            self.final[ended] = self.observed[ended]
-            self.reset(ended)
+        self._spread(self._renew)
+        self._check()
 
     def close(self) -> None:
         """Let the threads go."""
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _play(self, lo: int, hi: int, actions: NDArray[np.int64]) -> None:
+    def _play(self, lo: int, hi: int, me: int, actions: NDArray[np.int64], renew: bool) -> None:
         """One slice of a step."""
-        _step_slice(self.states, lo, hi, actions, self.rewards, self.ends, self.skills, self._daylight)
+        _step_slice(self.states, lo, hi, actions, self.rewards, self.ends, self.skills, self._faults, self._daylight)
         self._observe(lo, hi, self._everyone)
+        if renew:
+            self._renew(lo, hi, me)
+
+    def _renew(self, lo: int, hi: int, me: int) -> None:
+        """One slice of what follows the episodes that ended."""
+        ended = self._ended[lo:hi]
+        np.not_equal(self.ends[lo:hi], ALIVE, out=ended)
+        if ended.any():
+            self.final[lo:hi][ended] = self.observed[lo:hi][ended]
+            self._begin(lo, hi, me, self._ended)
 
     def _begin(self, lo: int, hi: int, me: int, mask: NDArray[np.bool_]) -> None:
         """One slice of a reset."""
-        _reset_slice(self.states, lo, hi, mask, self._daylight, self._tables, self._work, me)
+        _reset_slice(self.states, lo, hi, mask, self._faults, self._daylight, self._tables, self._work, me)
         self._observe(lo, hi, mask)
 
     def _observe(self, lo: int, hi: int, mask: NDArray[np.bool_]) -> None:
@@ -159,12 +175,13 @@ class Engine:
         if self._pool is None:
             work(*self._slices[0], 0)
             return
-        jobs = [self._pool.submit(work, lo, hi, me) for me, (lo, hi) in enumerate(self._slices)]
+        jobs = [self._pool.submit(work, lo, hi, me) for me, (lo, hi) in enumerate(self._slices) if me]
+        work(*self._slices[0], 0)  # the caller is a thread too
         for job in jobs:
             job.result()
 
     def _check(self) -> None:
         """Stop at a fault inside a kernel."""
-        if self.states["fault"].any():
-            which = int(np.flatnonzero(self.states["fault"] == OVERFLOW)[0])
+        if self._faults.any():
+            which = int(np.flatnonzero(self._faults == OVERFLOW)[0])
             raise CurricleError(f"Crafter environment {which}: more than {SLOTS} objects (SLOTS in state.py)")

@@ -90,13 +90,14 @@ class CrafterVector(WorldVector):
         engine, actions = self.engine, np.asarray(actions, np.int64)
         if actions.shape != (self.num_envs,) or actions.min() < 0 or actions.max() >= len(r.ACTIONS):
             raise UsageError(f"{self.num_envs} actions from 0 to {len(r.ACTIONS) - 1} are needed, not {actions!r}")
-        engine.play(actions)
+        as_text = self.observation == "text"  # written from the record, so before the next episode takes its place
+        engine.play(actions, renew=self.autoreset and not as_text)
         info: dict[str, Any] = {"skills": engine.skills.copy()}
         ended = engine.ends != ALIVE
         if self.autoreset and ended.any():
-            texts = self._texts() if self.observation == "text" else None
-            engine.renew()
-            info["final_obs"], info["_final_obs"] = texts or engine.final.copy(), ended
+            info["final_obs"], info["_final_obs"] = self._texts() if as_text else engine.final.copy(), ended
+            if as_text:
+                engine.renew()
         return self._observed(), engine.rewards.copy(), engine.ends == DIED, engine.ends == TIMED_OUT, info
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
