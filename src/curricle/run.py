@@ -35,13 +35,8 @@ from curricle.records import Design, Exchange, FrozenMap, Outcome, Record, Score
 R = TypeVar("R", Design, Outcome, Scores)
 
 CONFIG, JOURNAL, METRICS, EXCHANGES = "config.toml", "journal.jsonl", "metrics.jsonl", "exchanges.jsonl"
-ENVIRONMENT, TIMINGS, CHECKPOINTS, TENSORBOARD, LOCK = (
-    "environment.jsonl",
-    "timings.jsonl",
-    "checkpoints",
-    "tensorboard",
-    "lock",
-)
+ENVIRONMENT, TIMINGS, CHECKPOINTS = "environment.jsonl", "timings.jsonl", "checkpoints"
+TENSORBOARD, LOCK = "tensorboard", "lock"
 FILES: dict[type[Record], str] = {Design: "designs.jsonl", Outcome: "outcomes.jsonl", Scores: "scores.jsonl"}
 TRIMMED = (*FILES.values(), METRICS)
 UNTRIMMED = (JOURNAL, EXCHANGES, ENVIRONMENT, TIMINGS)
