@@ -147,7 +147,7 @@ class Crafter(VectorWorld):
     skills = tuple(_TREE[name] for name in ACHIEVEMENTS)
     guide = GUIDE
     suggests: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "agent": {"id": "ppo", "environments": 64, "steps": 128},  # suits symbols; pixels: configs
+        "agent": {"id": "ppo", "environments": 64, "steps": 64},
         "schedule": {"test_episodes": 4},
     }
     keys: ClassVar[Mapping[str, tuple[int, str]]] = {key: (ACTIONS.index(name), name) for key, name in _KEYS.items()}
