@@ -36,6 +36,10 @@ class DesignerError(CurricleError):
     """A designer proposed what its world does not accept."""
 
 
+class ModelError(CurricleError):
+    """A language model cannot be reached or used as asked."""
+
+
 class WorldError(CurricleError):
     """A world broke down while it was played."""
 

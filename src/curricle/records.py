@@ -273,6 +273,8 @@ class Brief(Record):
     cycle: int
     cycles: int
     past: tuple[Cycle, ...] = ()
+    examples: tuple[Values, ...] = ()
+    """Settings to vary, where the world has some that no ranges can span: seed tasks, written out."""
 
 
 class Message(Record):

@@ -62,7 +62,12 @@ class World(ABC):
             cycle=cycle,
             cycles=cycles,
             past=tuple(past),
+            examples=tuple(self.examples(cycle)),
         )
+
+    def examples(self, cycle: int) -> Sequence[records.Values]:
+        """A few settings for a designer to vary, other ones each cycle; for worlds whose knobs hold written text."""
+        return ()
 
     def unaltered(self) -> Design:
         """The original world, as a design."""

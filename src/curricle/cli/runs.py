@@ -1,0 +1,95 @@
+"""Commands around a run: start it, go on with it, look at it, test its agent."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from curricle import config
+from curricle.cli.shell import Run, Set, app, err, out, tell
+from curricle.loop import test_scores
+from curricle.watcher import Watcher
+
+
+@app.command()
+def run(
+    source: Annotated[
+        str, typer.Argument(metavar="WORLD|CONFIG.toml", help="A world (see `worlds`), or a config file.")
+    ],
+    designer: Annotated[str | None, typer.Option(help="Who makes the designs (see `designers`).")] = None,
+    agent: Annotated[str | None, typer.Option(help="Who learns (see `agents`).")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of the whole run.")] = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="The run folder [default: a new one in runs/].")
+    ] = None,
+    pairs: Set = None,
+) -> None:
+    """Start a run and see it through."""
+    chosen = config.load(source)
+    given = {"designer.id": designer, "agent.id": agent, "seed": seed}
+    named = [f"{key}={value}" for key, value in given.items() if value is not None]
+    resolved = config.resolve(config.override(chosen, [*named, *(pairs or [])]))
+    folder = out_folder or _new_folder(resolved)
+    tell(
+        f"{folder}: world {resolved.world.id}, designer {resolved.designer.id}, agent {resolved.agent.id}, "
+        f"seed {resolved.seed}"
+    )
+    with _progress(folder) as progress:
+        config.start(resolved, folder, progress)
+    _show(folder)
+
+
+@app.command()
+def resume(folder: Run) -> None:
+    """Go on with a run that was interrupted."""
+    with _progress(folder) as progress:
+        config.resume(folder, progress)
+    _show(folder)
+
+
+@app.command()
+def show(folder: Run) -> None:
+    """Print the table of skills over cycles."""
+    _show(folder)
+
+
+@app.command("eval")
+def evaluate(
+    folder: Run,
+    seeds: Annotated[int, typer.Option(min=1, help="Test seeds; the first ones are those of the run.")] = 12,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes (or tasks) a seed.")] = 4,
+) -> None:
+    """Test the agent of a run in its original world, without learning."""
+    from curricle.views.table import scores_table
+
+    settled, agent = config.trained(folder)
+    out.print(scores_table(test_scores(agent, seeds, episodes), f"{settled.world.id}, {settled.agent.id}"))
+
+
+def _show(folder: Path) -> None:
+    from curricle.views.table import table
+
+    out.print(table(folder))
+
+
+@contextmanager
+def _progress(folder: Path) -> Iterator[Watcher]:
+    """Show how a run gets on; whoever interrupts it is told how to go on."""
+    from curricle.views.progress import Progress
+
+    try:
+        with Progress(err) as progress:
+            yield progress
+    except KeyboardInterrupt:
+        tell(f"interrupted; go on with: curricle resume {folder}")
+        raise typer.Exit(130) from None
+
+
+def _new_folder(resolved: config.Config) -> Path:
+    """A folder in runs/ that says what it holds and does not exist yet."""
+    parts = (resolved.world.id, resolved.designer.id, resolved.agent.id, f"s{resolved.seed}")
+    base = Path("runs") / "--".join(parts)
+    numbered = (base.with_name(f"{base.name}--{i}") for i in range(2, 10_000))
+    return next(folder for folder in (base, *numbered) if not folder.exists())

@@ -1,0 +1,36 @@
+"""What every command shares: the app, the two consoles, and arguments that several commands take."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Trains an agent in environments that are made for it while it learns.",
+)
+out, err = Console(), Console(stderr=True)
+if not out.is_terminal:
+    out.width = 160  # a table in a file or a pipe need not fit a window
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; it may still be running.")]
+WorldName = Annotated[str, typer.Argument(metavar="WORLD", help="A world (see `worlds`).")]
+Knobs = Annotated[
+    list[str] | None, typer.Option("--setting", help="Set a knob, as in biome=mountain; may be repeated.")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="Set a config key, as in schedule.cycles=2; may be repeated.")
+]
+
+
+def say(text: object) -> None:
+    """Print one line of a result as it is: names and paths are not to be wrapped or coloured."""
+    out.print(str(text), highlight=False, soft_wrap=True, markup=False)
+
+
+def tell(text: object) -> None:
+    """The same, on stderr."""
+    err.print(str(text), highlight=False, soft_wrap=True, markup=False)

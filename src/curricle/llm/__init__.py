@@ -1,0 +1,1 @@
+"""Talking to language models: any OpenAI-compatible endpoint, the embedded model, by hand, or recorded."""
