@@ -93,6 +93,9 @@ class WorldVector(VectorEnv[Any, Any, Any]):
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - Gymnasium's own form
+    copies: bool = True
+    """Whether observations are the caller's own; one that is done with them before the next step may set it to False,
+    and a world that can spare itself the copying then hands out its own arrays."""
 
     @abstractmethod
     def reset(

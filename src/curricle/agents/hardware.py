@@ -1,7 +1,7 @@
 """Hardware: which device learns, its parameters in one row, graphs of its work, and its failures in words.
 
 On a CPU everything runs with one torch thread a lane: results then do not depend on the machine's load. On a GPU the
-network runs in bfloat16 where that is enough, compiled, and replayed as CUDA graphs of fixed shape.
+network runs in bfloat16 where that is enough, and rollout and update are replayed as CUDA graphs of fixed shape.
 """
 
 import ctypes
@@ -24,6 +24,11 @@ def device_of(wanted: Device, who: str) -> torch.device:
     if wanted == "cuda" and not torch.cuda.is_available():
         raise AgentError(f"{who}: device = 'cuda', but torch {torch.__version__} sees no GPU; use 'auto' or 'cpu'")
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def may_fork(device: torch.device) -> bool:
+    """Whether lanes can be processes: not beside a GPU, nor once this process has used one (autograd refuses it)."""
+    return device.type == "cpu" and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
 
 
 def halved(device: torch.device, wanted: bool) -> AbstractContextManager[Any]:

@@ -8,7 +8,8 @@ layer of 256, which two CPU cores can train.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -82,11 +83,32 @@ class Pixels(nn.Module):
             stages.append(Stage(inward, outward, blocks, gain, first=i == 0))
             inward, height, wide = outward, (height + 1) // 2, (wide + 1) // 2
         self.stages, self.dense = nn.Sequential(*stages), dense(inward * height * wide, width, 1.4)
+        self.fused = find_spec("triton") is not None and all(c & (c - 1) == 0 for c in channels)
 
     def forward(self, x: Tensor) -> Tensor:
         """Pictures lie in memory colour by colour of each pixel (channels-last), as the world hands them over."""
-        x = self.stages(x.permute(0, 3, 1, 2).float() / 255)
+        fused = x.is_cuda and self.fused
+        x = self._through_kernels(x) if fused else self.stages(x.permute(0, 3, 1, 2).float() / 255)
         x = self.dense(x.reshape(len(x), -1))
+        return x
+
+    def _through_kernels(self, x: Tensor) -> Tensor:
+        """The stages with all that lies between two convolutions in one kernel: the same function, in less time."""
+        from curricle.agents.fused import entered, joined, normed, pooled
+
+        stages = cast(list[Stage], list(self.stages))
+        for stage, after in zip(stages, [*stages[1:], None], strict=True):
+            enter, blocks = stage.enter.layer, [cast(tuple[Layer, Layer], block) for block in stage.blocks]
+            norms = [one.norm for one, _ in blocks] + [after.enter.norm if after else None]
+            first = stage is stages[0]
+            x = entered(x, enter) if first else pooled(F.conv2d(x, enter.weight, padding=1), enter.bias)
+            x = normed(x, stage.norm, relu=False)
+            inner = normed(x, norms[0], relu=False) if norms[0] else x
+            for (one, two), following in zip(blocks, norms[1:], strict=True):
+                middle = normed(F.conv2d(inner, one.layer.weight, padding=1), two.norm, relu=True)
+                z = F.conv2d(middle, two.layer.weight, padding=1)
+                inner, x = joined(x, z, following) if following else (x + F.relu(z),) * 2
+            x = inner
         return x
 
 

@@ -22,11 +22,11 @@ from torch import Tensor
 from curricle import checkpoint
 from curricle.agent import Agent, Report
 from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
-from curricle.agents.hardware import Device, Graph, Row, device_of, explained, halved, one_thread
+from curricle.agents.hardware import Device, Graph, Row, device_of, explained, halved, may_fork, one_thread
 from curricle.agents.nets import Network, Seen
 from curricle.agents.player import Player
 from curricle.agents.practice import Course, Scene
-from curricle.agents.rollout import Cut, Lane, Look, Rollout
+from curricle.agents.rollout import Cut, Lane, Look, Rollout, picked
 from curricle.agents.spaces import Arrays, check_actions, parts_of
 from curricle.agents.team import Team, shared, work_together
 from curricle.errors import AgentError, RunDamaged
@@ -64,7 +64,6 @@ class PPOOptions(Options):
     lanes: int = Field(2, ge=1, description="Parts that work at once; moves results by its value, not by cores.")
     device: Device = Field("auto", description="Where the network runs: auto (a GPU if there is one), cpu or cuda.")
     bf16: bool = Field(True, description="On a GPU: products in bfloat16.")
-    compile: bool = Field(True, description="On a GPU: compile the network.")
     graphs: bool = Field(True, description="On a GPU: replay rollout and update as CUDA graphs.")
 
 
@@ -109,7 +108,7 @@ class PPO(Agent):
             for value in adam.state[self.row.whole].values():
                 value.zero_()
         self.rollouts, self.scene = 0, None
-        self._encode, self._graphs = self._compiled(), dict[Any, Graph]()
+        self._graphs = dict[Any, Graph]()
         self._room: Rollout | None = None
         self._slopes = [shared(torch.zeros_like(self.row.whole.data)) for _ in range(o.lanes)]
         LOG.info("%s learns on %s", self.id, self.device)
@@ -129,7 +128,7 @@ class PPO(Agent):
             course.tally.running[:] = scene.arrays["running"]
         with explained(self.id, ADVICE), one_thread(self.device):
             course.rollout = self._rollout(len(owners))
-            work_together(course.lanes, partial(self._lane, course), processes=self.device.type == "cpu")
+            work_together(course.lanes, partial(self._lane, course), processes=may_fork(self.device))
         return course.tally.outcomes()
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
@@ -262,7 +261,7 @@ class PPO(Agent):
         """One forward pass of the rollout; see `rollout.Look`."""
         with torch.no_grad():
             with halved(self.device, self.options.bf16):
-                latents = self._encode(seen).float()
+                latents = self.network.encode(seen).float()
             memory = self.network.recall(memory, before, latents, unlocked, fresh)
             choice, values = self.network.decide(latents, memory)
             policy = self.network.policy
@@ -299,19 +298,13 @@ class PPO(Agent):
             _, values = self.network.decide(latents, memory)
             return self.network.scale.outward(values)
 
-    def _compiled(self) -> Any:
-        """The encoder; compiled on a GPU, once for the shape of a lane and once for that of a minibatch."""
-        if self.device.type != "cuda" or not self.options.compile:
-            return self.network.encode
-        return torch.compile(self.network.encode, dynamic=False)
-
     # -- update ----------------------------------------------------------------------------------------------------
 
     def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """The clipped objective of PPO over a minibatch, and figures: policy, value, entropy, KL, share clipped."""
         o, seen = self.options, {name: batch[f"seen.{name}"] for name in self.parts}
         with halved(self.device, o.bf16):
-            latents = self._encode(seen).float()
+            latents = self.network.encode(seen).float()
         choice, values = self.network.decide(latents, batch["memory"])  # heads in full: ratios of policies are delicate
         moved = self.network.policy.log_prob(choice, batch["actions"]) - batch["log_probs"]
         policy, clipped = clipped_loss(moved, batch["advantages"], o.clip)
@@ -361,7 +354,7 @@ class PPO(Agent):
         """All minibatches of a rollout, each one graph."""
 
         def work(batch: Tensor) -> Tensor:
-            rows = {name: tensor[batch] for name, tensor in data.items()}
+            rows = {name: picked(tensor, batch) for name, tensor in data.items()}
             self.network.scale.watch(rows["returns"])
             loss, figures = self.loss(rows)
             self._step(self.row.slope(loss))

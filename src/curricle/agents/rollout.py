@@ -69,7 +69,7 @@ class Cut:
     """An episode that a time limit ended: when, where, and what was seen last."""
 
     def __init__(self, at: int, who: int, seen: Arrays) -> None:
-        self.at, self.who, self.seen = at, who, seen
+        self.at, self.who, self.seen = at, who, {name: array.copy() for name, array in seen.items()}
 
 
 def gae(
@@ -90,6 +90,7 @@ class Lane:
 
     def __init__(self, vector: WorldVector, first: int, rollout: Rollout, network: Network) -> None:
         self.vector, self.first, self.rollout, self.network = vector, first, rollout, network
+        vector.copies = False  # they go straight to the stage, or into a Cut
         self.here = slice(first, first + vector.num_envs)
         self.device = rollout.device
         n, skills = vector.num_envs, rollout.shown.shape[-1]
@@ -172,6 +173,14 @@ class Lane:
     def _show(self, seen: Arrays) -> None:
         for name, array in seen.items():
             np.copyto(self.stage[name].numpy(), array)
+
+
+def picked(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of a tensor; bytes are fetched eight at a time, which a GPU does several times faster."""
+    wide = tensor.flatten(1) if tensor.ndim > 1 else tensor
+    if tensor.dtype != torch.uint8 or tensor.ndim < 2 or wide.shape[1] % 8:
+        return tensor[rows]
+    return wide.view(torch.int64)[rows].view(torch.uint8).view(len(rows), *tensor.shape[1:])
 
 
 def _host(tensor: Tensor, device: torch.device) -> Tensor:

@@ -95,7 +95,7 @@ class CrafterVector(WorldVector):
         info: dict[str, Any] = {"skills": engine.skills.copy()}
         ended = engine.ends != ALIVE
         if self.autoreset and ended.any():
-            info["final_obs"], info["_final_obs"] = self._texts() if as_text else engine.final.copy(), ended
+            info["final_obs"], info["_final_obs"] = self._texts() if as_text else self._own(engine.final), ended
             if as_text:
                 engine.renew()
         return self._observed(), engine.rewards.copy(), engine.ends == DIED, engine.ends == TIMED_OUT, info
@@ -135,7 +135,10 @@ class CrafterVector(WorldVector):
         self._seeded = True
 
     def _observed(self) -> Any:
-        return self._texts() if self.observation == "text" else self.engine.observed.copy()
+        return self._texts() if self.observation == "text" else self._own(self.engine.observed)
+
+    def _own(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array.copy() if self.copies else array
 
     def _texts(self) -> tuple[str, ...]:
         return tuple(describe(state) for state in self.engine.states)
