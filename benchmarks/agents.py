@@ -3,7 +3,8 @@
     python benchmarks/agents.py [--view symbols] [--seconds 20] [--json]
 
 Prints, for symbols and for pixels, steps/s end to end (world, network and update together) and the share of each in
-lane 0, beside Stable-Baselines3's PPO on the reference `crafter` from pixels in the same run, where both are installed.
+lane 0, beside Stable-Baselines3's PPO on the reference `crafter` from pixels in the same run, where it is installed
+(the extra `benchmarks`).
 On a CPU pixels are learnt with a small network (`--set channels=[64,128,128] blocks=2` for the papers'), on a GPU with
 the papers'. With `--json` the last line is one object: symbols and pixels, each with steps_per_s, reference and ratio.
 """
