@@ -34,6 +34,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "easy_to_hard-v1": "curricle.designers.baselines:EasyToHard",
         "adversarial-v1": "curricle.designers.baselines:Adversarial",
         "tutor-v1": "curricle.designers.tutor:Tutor",
+        "policy-v1": "curricle.designers.policy:Policy",
     },
     "agents": {
         "random-v1": "curricle.agents.random:RandomAgent",

@@ -1,0 +1,100 @@
+"""Forecast: how likely the agent shows each skill in a setting, as far as one can know.
+
+A logistic regression a skill over the features of `space.py`, Bayesian (Laplace): it begins with what the world
+declares and is moved by every outcome, for every skill at once - an episode tells about all of them, whatever its aim
+was. The agent changes, so before each update the past is trusted a little less; that lets it follow an agent that improves or
+forgets.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from curricle.designers.reward import Floats, Reward
+from curricle.designers.space import Rows, Space
+from curricle.records import Outcome, Scores
+
+TRUST = 30.0
+"""Attempts that one outcome counts for at most: the agent changed while they were made, and the model is simple."""
+DRIFT, WEAR = 0.8, 0.15
+"""Deviation by which the agent's level, and the weight of each feature, may have moved from one cycle to the next."""
+NEWTON = 25
+_NODES, _SHARES = np.polynomial.hermite_e.hermegauss(7)
+
+
+class Forecast:
+    """Success rates of all skills in any setting of a space."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.mean, spread = space.expectation()
+        self.cov = np.stack([np.diag(row**2) for row in spread])
+
+    def log_odds(self, rows: Rows) -> tuple[Floats, Floats]:
+        """Mean and variance of each skill's log-odds: (settings, skills) each."""
+        x = self.space.features(rows)
+        return x @ self.mean.T, np.einsum("cf,sfg,cg->cs", x, self.cov, x, optimize=True)
+
+    def rates(self, rows: Rows) -> Floats:
+        """Success rates to be expected: (settings, skills)."""
+        return self.expected(rows, lambda p: p)
+
+    def expected(self, rows: Rows, reward: Reward) -> Floats:
+        """Reward to be expected at each skill, over all that the success rate may be: (settings, skills)."""
+        mean, variance = self.log_odds(rows)
+        points = mean[..., None] + np.sqrt(variance)[..., None] * _NODES
+        return np.asarray(reward(_sigmoid(points)) @ (_SHARES / _SHARES.sum()))
+
+    def learn(self, rows: Rows, shown: Floats, tried: Floats) -> None:
+        """Take in counts of some settings: (settings, skills) each."""
+        x = self.space.features(rows)
+        size = np.minimum(1.0, TRUST / np.maximum(tried, 1))
+        shown, tried = shown * size, tried * size
+        drift = np.full(x.shape[1], WEAR**2)
+        drift[0] = DRIFT**2
+        for s in range(len(self.mean)):
+            self.mean[s], self.cov[s] = _laplace(
+                self.mean[s], self.cov[s] + np.diag(drift), x, shown[:, s], tried[:, s]
+            )
+
+
+def counts(outcomes: Sequence[Outcome], names: Sequence[str]) -> tuple[Floats, Floats]:
+    """How often each skill was shown, and of how many attempts: (outcomes, skills) each.
+
+    An attempt that could not show a skill counts as one that did not: the design teaches nothing of it.
+    """
+    shown = np.array([[o.skills.get(n, 0) for n in names] for o in outcomes], np.float64)
+    tried = np.array([[o.chances(n) or o.attempts for n in names] for o in outcomes], np.float64)
+    return shown.reshape(-1, len(names)), tried.reshape(-1, len(names))
+
+
+def original_counts(scores: Scores, names: Sequence[str]) -> tuple[Floats, Floats]:
+    """The same for the original world: its test, and the practice before it."""
+    tests = [scores.skills[n] for n in names]
+    tried = np.array([score.n for score in tests], np.float64)
+    shown = tried * np.array([score.mean for score in tests])
+    if scores.trained is None:
+        return shown[None], tried[None]
+    attempts = np.full(len(names), float(scores.trained.attempts))
+    rates = np.array([scores.trained.skills.get(n, 0.0) for n in names])
+    return np.stack([shown, attempts * rates]), np.stack([tried, attempts])
+
+
+def _laplace(mean: Floats, cov: Floats, x: Floats, shown: Floats, tried: Floats) -> tuple[Floats, Floats]:
+    """The likeliest weights and the spread around them, given a Gaussian before the counts."""
+    precision, w = np.linalg.inv(cov), mean.copy()
+    for _ in range(NEWTON):
+        p = _sigmoid(x @ w)
+        gradient = x.T @ (shown - tried * p) - precision @ (w - mean)
+        curve = precision + (x.T * (tried * p * (1 - p))) @ x
+        step = np.linalg.solve(curve, gradient)
+        w = w + step * min(1.0, 2.0 / max(1e-9, float(np.abs(step).max())))  # far from the goal, full steps overshoot
+        if np.abs(step).max() < 1e-8:
+            break
+    p = _sigmoid(x @ w)
+    after = np.linalg.inv(precision + (x.T * (tried * p * (1 - p))) @ x)
+    return w, (after + after.T) / 2
+
+
+def _sigmoid(x: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-np.clip(x, -30.0, 30.0))))

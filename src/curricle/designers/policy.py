@@ -1,0 +1,183 @@
+"""The policy: a designer that learns which settings are just hard enough (GenEnv's alpha-curriculum for any world).
+
+It needs no language model. After each cycle it takes in what the agent showed in its designs, for every skill and not
+only for a design's aim, into a forecast of success (`forecast.py`), an archive (`archive.py`) and a policy over aim and
+knobs (`choices.py`, trained by reward-weighted regression). To propose, it draws settings from the policy and the
+archive, breeds them under the forecast, and takes those that bring the most skills with room to grow nearest to alpha.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from curricle import checkpoint
+from curricle.designer import Designer, OfOptions, Workshop
+from curricle.designers import reward as rewards
+from curricle.designers.archive import Archive
+from curricle.designers.choices import Choices
+from curricle.designers.forecast import Forecast, counts, original_counts
+from curricle.designers.reward import Floats
+from curricle.designers.search import Search
+from curricle.designers.space import Rows, Space
+from curricle.errors import RunDamaged
+from curricle.records import Brief, Design, Frozen, Outcome, Scores, Skill, Values, checked
+from curricle.registry import find
+from curricle.seeds import generator
+from curricle.setting import Setting
+
+
+class PolicyOptions(OfOptions):
+    """Options of the policy."""
+
+    of: str = Field("none", description="A designer whose first designs it starts from; none: the world's declaration.")
+    alpha: float = Field(0.5, gt=0, lt=1, description="Success rate it steers designs to.")
+    beta: float = Field(8.0, gt=0, description="How fast the reward falls away from alpha.")
+    shape: Literal["bell", "learnability"] = Field(
+        "bell", description="Reward: bell, exp(-beta (p - alpha)^2), or learnability, 4p(1 - p)."
+    )
+    k_min: float = Field(0.1, gt=0, le=1, description="Half the width of the band; designs outside it do not count.")
+    strength: float = Field(2.0, gt=0, description="Lambda: how much the regression prefers better designs.")
+    hold: float = Field(2.0, gt=0, description="Weight of the KL penalty to the initial policy.")
+    cap: float = Field(0.05, gt=0, description="Largest KL of one update, mean over knobs.")
+    floor: float = Field(0.02, ge=0, lt=1, description="Share of each knob's choice that stays uniform.")
+    explore: float = Field(0.05, ge=0, le=1, description="Chance that a design is drawn from the policy unsearched.")
+    search: int = Field(8, ge=0, description="Rounds of search under the forecast; 0: the policy alone.")
+    reach: float = Field(0.3, ge=0, le=1, description="Worth of a skill whose needs the agent never shows yet.")
+    again: float = Field(0.1, ge=0, le=1, description="Worth of a skill once another design of the cycle practises it.")
+    fade: float = Field(0.7, gt=0, le=1, description="What an outcome still counts for a cycle later.")
+    capacity: int = Field(4096, ge=1, description="Outcomes the archive holds.")
+
+
+class Policy(Designer):
+    """Chooses an aim and the knobs so that success at the aim comes near alpha."""
+
+    id = "policy-v1"
+    Options = PolicyOptions
+    options: PolicyOptions
+    space: Space
+    choices: Choices
+    forecast: Forecast
+
+    def __init__(self, setting: type[Setting], options: PolicyOptions | None = None, seed: int = 0) -> None:
+        super().__init__(setting, options, seed)
+        o, maker = self.options, find(Designer, self.options.of)
+        self.maker = maker(setting, checked(maker.Options, o.of_options, f"of_options of {maker.id}"), seed)
+        self.archive = Archive(o.capacity, o.fade)
+        self.reward = rewards.bell(o.alpha, o.beta) if o.shape == "bell" else rewards.learnability
+        self.met = False  # whether it was shown its world
+
+    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+        """Make n designs that should be just hard enough for the agent as it is now."""
+        if not self.met:
+            self._meet(brief.skills, brief.original)
+        if not self.archive.entries and (founders := self.maker.propose(brief, n, workshop)):
+            return founders
+        rng, worth = generator(self.seed, "policy", brief.cycle), self._worth(brief)
+        search = Search(self.choices, self.forecast, rewards.edge(self.reward), self._allowed, self.options.search)
+        known = [self.space.encode(setting) for setting in self.archive.settings()]
+        designs, rows = list[Design](), list[Rows]()
+        for _ in range(n):
+            if rng.random() < self.options.explore or not self.options.search:
+                row, aim = search.draw(rng, worth)
+            else:
+                row, aim = search.best(rng, worth, known, taken=rows)
+            rows.append(row)
+            designs.append(self._design(row, aim, brief))
+            worth = worth * self.options.again ** search.gain(row[None])[0]
+        workshop.report({"designer/diversity": diversity(rows), "designer/spread": self.choices.spread()})
+        return designs
+
+    def learn(self, outcomes: Sequence[Outcome], scores: Scores, workshop: Workshop) -> None:
+        """Move forecast, archive and policy by what the agent showed; an outcome tells about every skill."""
+        if not outcomes:
+            return
+        names = [skill.name for skill in self.space.skills]
+        rows = np.stack([self.space.encode(o.design.setting) for o in outcomes])
+        seen, home = counts(outcomes, names), original_counts(scores, names)
+        everywhere = np.concatenate([rows, np.repeat(self.space.home[None], len(home[0]), axis=0)])
+        self.forecast.learn(everywhere, *(np.concatenate(pair) for pair in zip(seen, home, strict=True)))
+        self.archive.add(workshop.cycle, outcomes)
+        moved = self.choices.learn(*self._lessons(names), hold=self.options.hold, cap=self.options.cap)
+        rates = [outcome.rate for outcome in outcomes if outcome.rate is not None]
+        near = [abs(rate - self.options.alpha) <= self.options.k_min for rate in rates]
+        figures = {"designer/kl": moved, "designer/kl_start": self.choices.away()}
+        if rates:
+            figures |= {"designer/in_band": float(np.mean(near)), "designer/success": float(np.mean(rates))}
+        workshop.report(figures)
+
+    def save(self, folder: Path) -> None:
+        """Write what it was told of the world, the archive, the forecast and the policy."""
+        if not self.met:
+            checkpoint.write(folder, {}, {})
+            return
+        arrays = {"mean": self.forecast.mean, "cov": self.forecast.cov, "aims": self.choices.aims}
+        arrays |= {f"knobs/{i}": table for i, table in enumerate(self.choices.knobs)}
+        skills = [skill.model_dump(mode="json") for skill in self.space.skills]
+        state: dict[str, Any] = {"skills": skills, "original": dict(self.space.original)}
+        checkpoint.write(folder, arrays, state | {"archive": self.archive.to_json()})
+
+    def load(self, folder: Path) -> None:
+        """Take it up again."""
+        arrays, state = checkpoint.read(folder)
+        if not state:
+            return
+        try:
+            self._meet([Skill.model_validate(skill) for skill in state["skills"]], Frozen(state["original"]))
+            self.archive.load(state["archive"])
+            self.forecast.mean, self.forecast.cov = arrays["mean"], arrays["cov"]
+            self.choices.aims = arrays["aims"]
+            self.choices.knobs = [arrays[f"knobs/{i}"] for i in range(len(self.choices.knobs))]
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error
+
+    def _meet(self, skills: Sequence[Skill], original: Values) -> None:
+        """Take in the world's declaration."""
+        self.space = Space(self.setting.knobs(), original, skills)
+        self.choices = Choices(self.space, self.options.floor, stray=0.1)
+        self.forecast = Forecast(self.space)
+        self.met = True
+
+    def _worth(self, brief: Brief) -> Floats:
+        """What practice of each skill is worth: the room it has in the original, less while its needs are missing."""
+        scores = brief.past[-1].scores.skills if brief.past else {}
+        rates = {skill.name: scores[skill.name].mean if skill.name in scores else 0.0 for skill in brief.skills}
+        near = [min((rates[need] for need in skill.needs), default=1.0) for skill in brief.skills]
+        room = np.array([1 - rates[skill.name] for skill in brief.skills])
+        return np.asarray((0.02 + room) * (self.options.reach + (1 - self.options.reach) * np.array(near)))
+
+    def _lessons(self, names: Sequence[str]) -> tuple[Rows, Floats]:
+        """The archive as rows, and what each should count for the policy of each aim: hindsight for every skill."""
+        o, outcomes = self.options, self.archive.outcomes
+        rows = np.stack([self.space.encode(outcome.design.setting) for outcome in outcomes])
+        columns = []
+        for name in names:
+            tally = [(outcome.skills.get(name, 0), outcome.chances(name)) for outcome in outcomes]
+            columns.append(rewards.weights(tally, self.reward, o.alpha, o.k_min, o.strength))
+        return rows, np.stack(columns, axis=1) * self.archive.freshness()[:, None]
+
+    def _allowed(self, row: Rows) -> bool:
+        """Whether the world's rules across knobs accept a setting."""
+        try:
+            self.setting.of(self.space.decode(row))
+        except ValueError:
+            return False
+        return True
+
+    def _design(self, row: Rows, aim: int, brief: Brief) -> Design:
+        """A row as a design, with what is expected of it."""
+        rates = self.forecast.rates(row[None])[0]
+        order = [int(s) for s in np.argsort(np.abs(rates - self.options.alpha)) if s != aim][:3]
+        near = ", ".join(f"{brief.skills[s].name} {rates[s]:.0%}" for s in order)
+        why = (
+            f"success at {brief.skills[aim].name} should be {rates[aim]:.0%}, the goal {self.options.alpha:.0%}; {near}"
+        )
+        return Design(setting=self.setting.of(self.space.decode(row)).values, aim=brief.skills[aim].name, why=why)
+
+
+def diversity(rows: Sequence[Rows]) -> float:
+    """Share of knobs in which two designs differ, mean over pairs: 0 where all are the same."""
+    pairs = [np.mean(a != b) for i, a in enumerate(rows) for b in rows[:i]]
+    return float(np.mean(pairs)) if pairs else 0.0

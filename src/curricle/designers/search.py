@@ -1,0 +1,82 @@
+"""Search: find the setting that the forecast thinks most worth practising.
+
+In: a policy to draw from, a forecast to judge by, what each skill is worth. A few rounds of breeding: the best settings
+are mixed knob by knob, and now and then a knob is drawn anew from the policy. A setting's value is the sum over all
+skills of worth times expected gain (how near to alpha), plus a little of the policy's log-probability: that is the KL
+penalty to the policy, and keeps knobs of no use as they are in the original.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from curricle.designers.choices import Choices
+from curricle.designers.forecast import Forecast
+from curricle.designers.reward import Floats, Reward
+from curricle.designers.space import Rows
+
+POPULATION, ELITE = 384, 48
+PENALTY = 0.02
+"""Worth of one unit of log-probability under the policy."""
+
+
+class Search:
+    """Looks for settings in one cycle."""
+
+    def __init__(
+        self, choices: Choices, forecast: Forecast, edge: Reward, allowed: Callable[[Rows], bool], rounds: int
+    ) -> None:
+        self.choices, self.forecast, self.edge, self.allowed, self.rounds = choices, forecast, edge, allowed, rounds
+
+    def gain(self, rows: Rows) -> Floats:
+        """How near to alpha each skill is expected to be, 0 to 1: (settings, skills)."""
+        return self.forecast.expected(rows, self.edge)
+
+    def draw(self, rng: np.random.Generator, worth: Floats) -> tuple[Rows, int]:
+        """One setting from the policy as it is, and its aim."""
+        for _ in range(1000):
+            (aim,) = self._aims(rng, worth, 1)
+            (row,) = self.choices.sample(rng, np.array([aim]))
+            if self.allowed(row):
+                return row, int(aim)
+        return self.choices.space.home, int(aim)
+
+    def best(
+        self, rng: np.random.Generator, worth: Floats, known: Sequence[Rows], taken: Sequence[Rows]
+    ) -> tuple[Rows, int]:
+        """The setting of most value, and the skill that makes most of it: its aim."""
+        taboo = {row.tobytes() for row in taken}
+        rows = self.choices.sample(rng, self._aims(rng, worth, POPULATION))
+        rows = np.concatenate([rows, self.choices.space.home[None], *(row[None] for row in known)])
+        for _ in range(self.rounds):
+            elite, aims, _ = self._elite(rows, worth, taboo)
+            rows = np.concatenate([elite, self._children(rng, elite, aims)])
+        elite, aims, _ = self._elite(rows, worth, taboo)
+        return elite[0], int(aims[0])
+
+    def _aims(self, rng: np.random.Generator, worth: Floats, count: int) -> Rows:
+        """Draw aims by what they are worth and by how well they could be brought to alpha so far."""
+        chance = worth / worth.sum() + self.choices.aims
+        return rng.choice(len(chance), count, p=chance / chance.sum())
+
+    def _elite(self, rows: Rows, worth: Floats, taboo: set[bytes]) -> tuple[Rows, Rows, Floats]:
+        """The best settings that the world allows, best first, with their aims and values."""
+        rows = np.unique(rows, axis=0)
+        parts = worth * self.gain(rows)
+        aims = parts.argmax(1)
+        values = parts.sum(1) + PENALTY * self.choices.log(rows, aims)
+        found = list[int]()
+        for index in np.argsort(-values, kind="stable").tolist():
+            if rows[index].tobytes() not in taboo and self.allowed(rows[index]):
+                found.append(index)
+            if len(found) == ELITE:
+                break
+        found = found or [int(values.argmax())]
+        return rows[found], aims[found], values[found]
+
+    def _children(self, rng: np.random.Generator, elite: Rows, aims: Rows) -> Rows:
+        """Mix pairs of the elite; about two knobs of each child are drawn anew, for the aim of its first parent."""
+        first, second = (rng.integers(len(elite), size=POPULATION) for _ in range(2))
+        children = np.where(rng.random((POPULATION, elite.shape[1])) < 0.5, elite[first], elite[second])
+        fresh = self.choices.sample(rng, aims[first])
+        return np.where(rng.random(children.shape) < 2 / children.shape[1], fresh, children)

@@ -1,0 +1,121 @@
+"""Space: a world's settings as a grid of levels, for designers that learn without a language model.
+
+In: the declaration of a world (knobs, skills, the original). Out: settings as rows of level numbers; features of such
+rows, 0 for the original, positive where a knob is easier; and what the declaration lets one expect of each skill.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from curricle.designers.reward import Floats
+from curricle.records import Knob, Skill, Value, Values
+
+Rows = NDArray[np.int64]
+"""Settings by the number of each knob's level: (settings, knobs)."""
+EASED, INHERITED, EASIER = 3.5, 1.0, 0.05
+"""What the declaration promises, in log-odds: all that eases a skill; all that eases what it needs; any easier knob."""
+ROOT, DEEP = -2.0, -4.5
+"""Log-odds expected in the original before anything was seen: of skills that need nothing, and of the others."""
+
+
+class Space:
+    """The grid of one world's settings."""
+
+    def __init__(self, knobs: Sequence[Knob], original: Values, skills: Sequence[Skill]) -> None:
+        self.knobs, self.original, self.skills = tuple(knobs), original, tuple(skills)
+        self.levels = [_levels(knob, original, skills) for knob in knobs]
+        self.home: Rows = np.array([self._level(i, original[k.name]) for i, k in enumerate(self.knobs)], np.int64)
+        tables = [self._table(i) for i in range(len(self.knobs))]
+        self.spans = np.cumsum([1, *(table.shape[1] for table in tables)])
+        self.tables = tables
+
+    def encode(self, values: Mapping[str, Value]) -> Rows:
+        """The row nearest to a setting."""
+        return np.array([self._level(i, values[knob.name]) for i, knob in enumerate(self.knobs)], np.int64)
+
+    def decode(self, row: Rows) -> dict[str, Value]:
+        """The setting of a row."""
+        return {k.name: self.levels[i][level] for i, (k, level) in enumerate(zip(self.knobs, row, strict=True))}
+
+    def features(self, rows: Rows) -> Floats:
+        """A constant 1, then what each knob adds: (settings, features)."""
+        parts = [table[rows[:, i]] for i, table in enumerate(self.tables)]
+        return np.concatenate([np.ones((len(rows), 1)), *parts], axis=1)
+
+    def toward(self, skill: Skill) -> dict[int, tuple[int, ...]]:
+        """For each knob that eases a skill: its levels from the original to the named one and beyond, in order."""
+        found = {}
+        for i, knob in enumerate(self.knobs):
+            if knob.name not in skill.eased_by:
+                continue
+            start, end = int(self.home[i]), self._level(i, skill.eased_by[knob.name])
+            if knob.kind in ("int", "float") or knob.harder:
+                last = len(self.levels[i]) - 1 if end > start else 0
+                found[i] = tuple(range(start, last + (1 if end > start else -1), 1 if end > start else -1))
+            else:
+                found[i] = (start, end)
+        return found
+
+    def expectation(self) -> tuple[Floats, Floats]:
+        """Means and deviations of each skill's weights, out of the declaration alone: (skills, features) each."""
+        mean = np.zeros((len(self.skills), int(self.spans[-1])))
+        spread = np.full_like(mean, 0.5)
+        spread[:, 0] = 1.5
+        for s, skill in enumerate(self.skills):
+            mean[s, 0] = DEEP if skill.needs else ROOT
+            for i, knob in enumerate(self.knobs):
+                if knob.harder:
+                    mean[s, self.spans[i]] = EASIER
+            own = self._promised(skill)
+            inherited = {i: row for need in self._ancestors(skill) for i, row in self._promised(need).items()}
+            for promised, gain in ((inherited, INHERITED), (own, EASED)):
+                for i, row in promised.items():
+                    part = slice(int(self.spans[i]), int(self.spans[i + 1]))
+                    mean[s, part] = gain / len(promised) * row / np.dot(row, row)
+                    spread[s, part] = np.maximum(0.7, np.abs(mean[s, part]) / 2)
+        return mean, spread
+
+    def _promised(self, skill: Skill) -> dict[int, Floats]:
+        """Features of each knob at the level that eases a skill."""
+        rows = {i: self.tables[i][self._level(i, skill.eased_by[self.knobs[i].name])] for i in self.toward(skill)}
+        return {i: row for i, row in rows.items() if row.any()}
+
+    def _ancestors(self, skill: Skill) -> list[Skill]:
+        """All that a skill needs, in depth."""
+        known, found, waiting = {s.name: s for s in self.skills}, dict[str, Skill](), list(skill.needs)
+        while waiting:
+            need = known[waiting.pop()]
+            if need.name not in found:
+                found[need.name] = need
+                waiting += need.needs
+        return list(found.values())
+
+    def _level(self, index: int, value: Value) -> int:
+        """Number of the level nearest to a value."""
+        levels = self.levels[index]
+        if self.knobs[index].kind in ("int", "float"):
+            return int(np.argmin([abs(float(level) - float(value)) for level in levels]))
+        return levels.index(value) if value in levels else 0
+
+    def _table(self, index: int) -> Floats:
+        """Features of each level: ease where there is an order (the first piece handed out helps most), else which."""
+        knob, home, count = self.knobs[index], int(self.home[index]), len(self.levels[index])
+        if knob.kind in ("choice", "text") and not knob.harder:
+            return np.delete(np.eye(count), home, axis=1)
+        away = np.arange(count) - home
+        room = np.where(away > 0, max(1, count - 1 - home), max(1, home))
+        return np.asarray(np.sign(away) * np.sqrt(np.abs(away) / room) * (-1 if knob.harder == "up" else 1)).reshape(
+            -1, 1
+        )
+
+
+def _levels(knob: Knob, original: Values, skills: Sequence[Skill]) -> tuple[Value, ...]:
+    """A knob's levels, with the original's and those that ease a skill among them."""
+    if knob.kind == "text":
+        return (original[knob.name],)
+    if knob.kind in ("bool", "choice"):
+        return knob.levels()
+    named = [skill.eased_by[knob.name] for skill in skills if knob.name in skill.eased_by]
+    return tuple(sorted({*knob.levels(), original[knob.name], *named}, key=float))
