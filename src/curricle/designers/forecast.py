@@ -2,8 +2,8 @@
 
 A logistic regression a skill over the features of `space.py`, Bayesian (Laplace): it begins with what the world
 declares and is moved by every outcome, for every skill at once - an episode tells about all of them, whatever its aim
-was. The agent changes, so before each update the past is trusted a little less; that lets it follow an agent that improves or
-forgets.
+was. The agent changes, so before each update the past is trusted a little less; that lets it follow an agent that
+improves or forgets.
 """
 
 from collections.abc import Sequence

@@ -34,7 +34,7 @@ class PolicyOptions(OfOptions):
 
     of: str = Field("none", description="A designer whose first designs it starts from; none: the world's declaration.")
     alpha: float = Field(0.5, gt=0, lt=1, description="Success rate it steers designs to.")
-    beta: float = Field(8.0, gt=0, description="How fast the reward falls away from alpha.")
+    beta: float = Field(2.0, gt=0, description="How fast the reward falls away from alpha.")
     shape: Literal["bell", "learnability"] = Field(
         "bell", description="Reward: bell, exp(-beta (p - alpha)^2), or learnability, 4p(1 - p)."
     )
@@ -45,8 +45,11 @@ class PolicyOptions(OfOptions):
     floor: float = Field(0.02, ge=0, lt=1, description="Share of each knob's choice that stays uniform.")
     explore: float = Field(0.05, ge=0, le=1, description="Chance that a design is drawn from the policy unsearched.")
     search: int = Field(8, ge=0, description="Rounds of search under the forecast; 0: the policy alone.")
-    reach: float = Field(0.3, ge=0, le=1, description="Worth of a skill whose needs the agent never shows yet.")
-    again: float = Field(0.1, ge=0, le=1, description="Worth of a skill once another design of the cycle practises it.")
+    others: float = Field(0.5, ge=0, le=1, description="Worth of the skills beside a design's aim.")
+    dreams: int = Field(64, ge=1, description="Settings it imagines for each aim when it learns.")
+    vivid: float = Field(2.0, ge=0, description="Weight of all it imagines for an aim; a tried design weighs up to 1.")
+    reach: float = Field(0.5, ge=0, le=1, description="Worth of a skill whose needs the agent never shows yet.")
+    again: float = Field(0.3, ge=0, le=1, description="Worth of a skill once another design of the cycle practises it.")
     fade: float = Field(0.7, gt=0, le=1, description="What an outcome still counts for a cycle later.")
     capacity: int = Field(4096, ge=1, description="Outcomes the archive holds.")
 
@@ -76,17 +79,18 @@ class Policy(Designer):
         if not self.archive.entries and (founders := self.maker.propose(brief, n, workshop)):
             return founders
         rng, worth = generator(self.seed, "policy", brief.cycle), self._worth(brief)
-        search = Search(self.choices, self.forecast, rewards.edge(self.reward), self._allowed, self.options.search)
+        edge, o = rewards.edge(self.reward), self.options
+        search = Search(self.choices, self.forecast, edge, self._allowed, o.search, o.others)
         known = [self.space.encode(setting) for setting in self.archive.settings()]
         designs, rows = list[Design](), list[Rows]()
         for _ in range(n):
-            if rng.random() < self.options.explore or not self.options.search:
+            if rng.random() < o.explore or not o.search:
                 row, aim = search.draw(rng, worth)
             else:
                 row, aim = search.best(rng, worth, known, taken=rows)
             rows.append(row)
             designs.append(self._design(row, aim, brief))
-            worth = worth * self.options.again ** search.gain(row[None])[0]
+            worth = worth * o.again ** search.gain(row[None])[0]
         workshop.report({"designer/diversity": diversity(rows), "designer/spread": self.choices.spread()})
         return designs
 
@@ -100,7 +104,9 @@ class Policy(Designer):
         everywhere = np.concatenate([rows, np.repeat(self.space.home[None], len(home[0]), axis=0)])
         self.forecast.learn(everywhere, *(np.concatenate(pair) for pair in zip(seen, home, strict=True)))
         self.archive.add(workshop.cycle, outcomes)
-        moved = self.choices.learn(*self._lessons(names), hold=self.options.hold, cap=self.options.cap)
+        lessons, dreams = self._lessons(names), self._dreams(workshop.cycle)
+        rows, weights = (np.concatenate(pair) for pair in zip(lessons, dreams, strict=True))
+        moved = self.choices.learn(rows, weights, hold=self.options.hold, cap=self.options.cap)
         rates = [outcome.rate for outcome in outcomes if outcome.rate is not None]
         near = [abs(rate - self.options.alpha) <= self.options.k_min for rate in rates]
         figures = {"designer/kl": moved, "designer/kl_start": self.choices.away()}
@@ -135,7 +141,7 @@ class Policy(Designer):
 
     def _meet(self, skills: Sequence[Skill], original: Values) -> None:
         """Take in the world's declaration."""
-        self.space = Space(self.setting.knobs(), original, skills)
+        self.space = Space(self.setting, original, skills)
         self.choices = Choices(self.space, self.options.floor, stray=0.1)
         self.forecast = Forecast(self.space)
         self.met = True
@@ -146,7 +152,7 @@ class Policy(Designer):
         rates = {skill.name: scores[skill.name].mean if skill.name in scores else 0.0 for skill in brief.skills}
         near = [min((rates[need] for need in skill.needs), default=1.0) for skill in brief.skills]
         room = np.array([1 - rates[skill.name] for skill in brief.skills])
-        return np.asarray((0.02 + room) * (self.options.reach + (1 - self.options.reach) * np.array(near)))
+        return np.asarray((0.02 + room**2) * (self.options.reach + (1 - self.options.reach) * np.array(near)))
 
     def _lessons(self, names: Sequence[str]) -> tuple[Rows, Floats]:
         """The archive as rows, and what each should count for the policy of each aim: hindsight for every skill."""
@@ -158,13 +164,23 @@ class Policy(Designer):
             columns.append(rewards.weights(tally, self.reward, o.alpha, o.k_min, o.strength))
         return rows, np.stack(columns, axis=1) * self.archive.freshness()[:, None]
 
+    def _dreams(self, cycle: int) -> tuple[Rows, Floats]:
+        """Settings drawn from the policy for each aim, weighted by what the forecast expects of them now.
+
+        This is how the policy follows the agent's profile: what was at the edge last cycle need not be there any more.
+        """
+        count, aims = self.options.dreams, len(self.space.skills)
+        rng, own = generator(self.seed, "dreams", cycle), np.repeat(np.arange(aims), count)
+        rows = self.choices.sample(rng, own)
+        gain = self.forecast.expected(rows, rewards.edge(self.reward))[np.arange(len(own)), own].reshape(aims, count)
+        excess = np.maximum(0.0, np.expm1(self.options.strength * (gain - gain.mean(1, keepdims=True))))
+        weights = np.zeros((len(own), aims))
+        weights[np.arange(len(own)), own] = (excess / np.maximum(excess.sum(1, keepdims=True), 1e-9)).ravel()
+        return rows, weights * self.options.vivid
+
     def _allowed(self, row: Rows) -> bool:
         """Whether the world's rules across knobs accept a setting."""
-        try:
-            self.setting.of(self.space.decode(row))
-        except ValueError:
-            return False
-        return True
+        return self.space.allowed(self.space.decode(row))
 
     def _design(self, row: Rows, aim: int, brief: Brief) -> Design:
         """A row as a design, with what is expected of it."""

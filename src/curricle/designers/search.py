@@ -1,9 +1,9 @@
 """Search: find the setting that the forecast thinks most worth practising.
 
 In: a policy to draw from, a forecast to judge by, what each skill is worth. A few rounds of breeding: the best settings
-are mixed knob by knob, and now and then a knob is drawn anew from the policy. A setting's value is the sum over all
-skills of worth times expected gain (how near to alpha), plus a little of the policy's log-probability: that is the KL
-penalty to the policy, and keeps knobs of no use as they are in the original.
+are mixed knob by knob, and now and then a knob is drawn anew from the policy. A setting's value is worth times expected
+gain (how near to alpha) at its aim, plus a share of the same for all other skills, plus a little of the policy's
+log-probability: that is the KL penalty to the policy, and keeps knobs of no use as they are in the original.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,9 +24,16 @@ class Search:
     """Looks for settings in one cycle."""
 
     def __init__(
-        self, choices: Choices, forecast: Forecast, edge: Reward, allowed: Callable[[Rows], bool], rounds: int
+        self,
+        choices: Choices,
+        forecast: Forecast,
+        edge: Reward,
+        allowed: Callable[[Rows], bool],
+        rounds: int,
+        others: float,
     ) -> None:
-        self.choices, self.forecast, self.edge, self.allowed, self.rounds = choices, forecast, edge, allowed, rounds
+        self.choices, self.forecast, self.edge, self.allowed = choices, forecast, edge, allowed
+        self.rounds, self.others = rounds, others
 
     def gain(self, rows: Rows) -> Floats:
         """How near to alpha each skill is expected to be, 0 to 1: (settings, skills)."""
@@ -64,7 +71,7 @@ class Search:
         rows = np.unique(rows, axis=0)
         parts = worth * self.gain(rows)
         aims = parts.argmax(1)
-        values = parts.sum(1) + PENALTY * self.choices.log(rows, aims)
+        values = self.others * parts.sum(1) + (1 - self.others) * parts.max(1) + PENALTY * self.choices.log(rows, aims)
         found = list[int]()
         for index in np.argsort(-values, kind="stable").tolist():
             if rows[index].tobytes() not in taboo and self.allowed(rows[index]):

@@ -10,12 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from curricle.designers.reward import Floats
+from curricle.errors import ValueRefused
 from curricle.records import Knob, Skill, Value, Values
+from curricle.setting import Setting
 
 Rows = NDArray[np.int64]
 """Settings by the number of each knob's level: (settings, knobs)."""
 EASED, INHERITED, EASIER = 3.5, 1.0, 0.05
 """What the declaration promises, in log-odds: all that eases a skill; all that eases what it needs; any easier knob."""
+CONTRADICTED = -3.0
+"""What a level costs a skill, in log-odds, if the world's rules refuse it beside what eases that skill."""
 ROOT, DEEP = -2.0, -4.5
 """Log-odds expected in the original before anything was seen: of skills that need nothing, and of the others."""
 
@@ -23,9 +27,10 @@ ROOT, DEEP = -2.0, -4.5
 class Space:
     """The grid of one world's settings."""
 
-    def __init__(self, knobs: Sequence[Knob], original: Values, skills: Sequence[Skill]) -> None:
-        self.knobs, self.original, self.skills = tuple(knobs), original, tuple(skills)
-        self.levels = [_levels(knob, original, skills) for knob in knobs]
+    def __init__(self, setting: type[Setting], original: Values, skills: Sequence[Skill]) -> None:
+        self.setting, self.knobs = setting, setting.knobs()
+        self.original, self.skills = original, tuple(skills)
+        self.levels = [_levels(knob, original, skills) for knob in self.knobs]
         self.home: Rows = np.array([self._level(i, original[k.name]) for i, k in enumerate(self.knobs)], np.int64)
         tables = [self._table(i) for i in range(len(self.knobs))]
         self.spans = np.cumsum([1, *(table.shape[1] for table in tables)])
@@ -43,6 +48,14 @@ class Space:
         """A constant 1, then what each knob adds: (settings, features)."""
         parts = [table[rows[:, i]] for i, table in enumerate(self.tables)]
         return np.concatenate([np.ones((len(rows), 1)), *parts], axis=1)
+
+    def allowed(self, values: Mapping[str, Value]) -> bool:
+        """Whether the world's rules across knobs accept a setting."""
+        try:
+            self.setting.of(values)
+        except ValueRefused:
+            return False
+        return True
 
     def toward(self, skill: Skill) -> dict[int, tuple[int, ...]]:
         """For each knob that eases a skill: its levels from the original to the named one and beyond, in order."""
@@ -67,7 +80,7 @@ class Space:
             mean[s, 0] = DEEP if skill.needs else ROOT
             for i, knob in enumerate(self.knobs):
                 if knob.harder:
-                    mean[s, self.spans[i]] = EASIER
+                    mean[s, int(self.spans[i]) : int(self.spans[i + 1])] = EASIER
             own = self._promised(skill)
             inherited = {i: row for need in self._ancestors(skill) for i, row in self._promised(need).items()}
             for promised, gain in ((inherited, INHERITED), (own, EASED)):
@@ -75,12 +88,26 @@ class Space:
                     part = slice(int(self.spans[i]), int(self.spans[i + 1]))
                     mean[s, part] = gain / len(promised) * row / np.dot(row, row)
                     spread[s, part] = np.maximum(0.7, np.abs(mean[s, part]) / 2)
+            for i, row in self._contradicted(skill).items():
+                part = slice(int(self.spans[i]), int(self.spans[i + 1]))
+                mean[s, part] = np.where(row != 0, CONTRADICTED * row / np.maximum(row**2, 1e-9), mean[s, part])
+                spread[s, part] = np.maximum(1.0, spread[s, part])
         return mean, spread
 
     def _promised(self, skill: Skill) -> dict[int, Floats]:
         """Features of each knob at the level that eases a skill."""
         rows = {i: self.tables[i][self._level(i, skill.eased_by[self.knobs[i].name])] for i in self.toward(skill)}
         return {i: row for i, row in rows.items() if row.any()}
+
+    def _contradicted(self, skill: Skill) -> dict[int, Floats]:
+        """Features of the levels that the world's rules refuse beside what eases a skill."""
+        eased, found = {**self.original, **skill.eased_by}, dict[int, Floats]()
+        for i, knob in enumerate(self.knobs if self.allowed(eased) else ()):
+            refused = [not self.allowed({**eased, knob.name: value}) for value in self.levels[i]]
+            rows = self.tables[i][refused]
+            if rows.any() and (rows.min(0) * rows.max(0) >= 0).all():  # refused on one side only: it means something
+                found[i] = rows[np.abs(rows).argmax(0), np.arange(rows.shape[1])]
+        return found
 
     def _ancestors(self, skill: Skill) -> list[Skill]:
         """All that a skill needs, in depth."""
@@ -100,15 +127,18 @@ class Space:
         return levels.index(value) if value in levels else 0
 
     def _table(self, index: int) -> Floats:
-        """Features of each level: ease where there is an order (the first piece handed out helps most), else which."""
+        """Features of each level: which it is, or where there is an order, how far it is from the original.
+
+        Easier is positive; the two directions are apart, and the first step counts most: hand-outs saturate.
+        """
         knob, home, count = self.knobs[index], int(self.home[index]), len(self.levels[index])
         if knob.kind in ("choice", "text") and not knob.harder:
             return np.delete(np.eye(count), home, axis=1)
         away = np.arange(count) - home
         room = np.where(away > 0, max(1, count - 1 - home), max(1, home))
-        return np.asarray(np.sign(away) * np.sqrt(np.abs(away) / room) * (-1 if knob.harder == "up" else 1)).reshape(
-            -1, 1
-        )
+        ease = np.sqrt(np.abs(away) / room) * np.sign(away) * (-1 if knob.harder == "up" else 1)
+        sides = np.stack([np.maximum(ease, 0.0), np.minimum(ease, 0.0)], axis=1)
+        return sides[:, sides.any(0)]
 
 
 def _levels(knob: Knob, original: Values, skills: Sequence[Skill]) -> tuple[Value, ...]:
