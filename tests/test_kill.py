@@ -26,6 +26,12 @@ RUNS = {
         "designer": {"id": f"{HERE}/toys.py:Chatty"},
         "schedule": {**SCHEDULE, "per_cycle": 400, "final": 200, "save_every": 100, "test_episodes": 10},
     },
+    "policy": {
+        "world": {"id": f"{HERE}/toys.py:Ladder"},
+        "designer": {"id": "policy", "search": 2, "dreams": 8},
+        "schedule": {**SCHEDULE, "per_cycle": 400, "final": 200, "save_every": 100, "test_episodes": 10},
+        "log": {"tensorboard": False},
+    },
     "adversary": {
         "world": {"id": f"{HERE}/toys.py:Ladder"},
         "designer": {"id": "adversarial"},

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from curricle import config
-from curricle.cli.shell import Run, Set, app, err, out, tell
+from curricle.cli.shell import Run, Set, app, err, out, say, tell
 from curricle.loop import test_scores
 from curricle.watcher import Watcher
 
@@ -53,6 +53,17 @@ def resume(folder: Run) -> None:
 def show(folder: Run) -> None:
     """Print the table of skills over cycles."""
     _show(folder)
+
+
+@app.command()
+def plot(
+    folder: Run, out_folder: Annotated[Path, typer.Option("--out", help="Where the PNG files go.")] = Path("plots")
+) -> None:
+    """Draw a run: designs around the band, knobs drifting, skills over cycles."""
+    from curricle.views.plots import plots
+
+    for path in plots(folder, out_folder):
+        say(path)
 
 
 @app.command("eval")

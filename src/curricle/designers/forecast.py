@@ -14,7 +14,7 @@ from curricle.designers.reward import Floats, Reward
 from curricle.designers.space import Rows, Space
 from curricle.records import Outcome, Scores
 
-TRUST = 30.0
+TRUST = 60.0
 """Attempts that one outcome counts for at most: the agent changed while they were made, and the model is simple."""
 DRIFT, WEAR = 0.8, 0.15
 """Deviation by which the agent's level, and the weight of each feature, may have moved from one cycle to the next."""

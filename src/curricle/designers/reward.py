@@ -84,14 +84,12 @@ def admitted(counts: Counts, alpha: float, k_min: float) -> Floats:
 def weights(counts: Counts, reward: Reward, alpha: float, k_min: float, strength: float) -> Floats:
     """Weights of a reward-weighted regression: exp(strength * reward), as far as it is more than chance.
 
-    Measured against a baseline, the mean reward of this batch and of a design nobody tried: designs that are all alike
-    teach nothing, and fitting a policy to them would only follow the luck of its own draws. So a weight is what exp
-    gives above that baseline, times the confidence in the count, times the filter.
+    Measured against a baseline, the mean reward of the batch: designs that are all alike teach nothing, and fitting a
+    policy to them would only follow the luck of its own draws. So a weight is what exp gives above that baseline, times
+    the confidence in the count, times the filter. A single design is compared with one that nobody tried.
     """
-    if not counts:
-        return np.zeros(0)
-    gained = expected(reward, counts)
-    baseline = (gained.sum() + reward(GRID).mean()) / (len(gained) + 1)
+    gained, tried = expected(reward, counts), np.array([n > 0 for _, n in counts], bool)
+    baseline = gained[tried].mean() if tried.sum() > 1 else reward(GRID).mean()
     excess = np.maximum(0.0, np.expm1(strength * (gained - baseline)))
     return np.asarray(excess * confidence(counts) * admitted(counts, alpha, k_min))
 

@@ -1,0 +1,207 @@
+"""Designers against each other in Crafter from symbols: EnvGen's schedule, equal steps for all, several seeds.
+
+    python experiments/designers.py --jobs 8 --minutes 9           # go on with what is missing, for nine minutes
+    python experiments/designers.py --group alpha --seeds 3        # one of the sweeps
+    python experiments/designers.py --summary                      # the tables of the data that is there
+
+Each finished run becomes a line of `designers/runs.jsonl` at once. What is there is not run again, and a run that was
+cut off goes on where it stopped, as long as its folder (`--runs`) is still there. One job takes two cores.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from collect import summary
+
+from curricle.records import Outcome
+from curricle.run import read_records
+
+HERE = Path(__file__).parent / "designers"
+BASE = ("agent.device=cpu", "log.tensorboard=false")
+MANY = ("schedule.cycles=16", "schedule.per_cycle=60000")
+"""The same steps in four times as many cycles."""
+
+
+def _policy(*pairs: str) -> tuple[str, ...]:
+    return ("designer.id=policy", *pairs)
+
+
+GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
+    "main": {
+        name: (f"designer.id={name}",)
+        for name in ("policy", "tutor", "none", "random", "fixed", "easy_to_hard", "adversarial")
+    },
+    "cycles": {f"{name}, 16 cycles": (f"designer.id={name}", *MANY) for name in ("policy", "tutor", "random")},
+    "alpha": {f"policy, alpha {a}": _policy(f"designer.alpha={a}") for a in (0.3, 0.7)},
+    "beta": {f"policy, beta {b}": _policy(f"designer.beta={b}") for b in (8.0, 32.0)},
+    "k_min": {f"policy, k_min {k}": _policy(f"designer.k_min={k}") for k in (0.05, 0.3)},
+    "ratio": {
+        f"{name}, {ratio}": (f"designer.id={name}", f"schedule.ratio={ratio}")
+        for name in ("policy", "tutor")
+        for ratio in ("10:90", "90:10")
+    },
+    "parts": {
+        "policy, no search": _policy("designer.search=0"),
+        "policy, learnability": _policy("designer.shape=learnability"),
+        "policy, aim alone": _policy("designer.others=0.0"),
+        "policy of tutor": _policy("designer.of=tutor"),
+    },
+}
+T95 = (
+    12.71,
+    4.30,
+    3.18,
+    2.78,
+    2.57,
+    2.45,
+    2.36,
+    2.31,
+    2.26,
+    2.23,
+    2.20,
+    2.18,
+    2.16,
+    2.14,
+    2.13,
+    2.12,
+    2.11,
+    2.10,
+    2.09,
+)
+"""Student's t for 95 % with 1, 2, ... degrees of freedom."""
+
+
+def result(condition: str, folder: Path) -> dict[str, Any]:
+    """A finished run as data: its scores, and what became of each design."""
+    parts: dict[tuple[int, int], list[Outcome]] = {}
+    seen = Counter[tuple[int, int]]()
+    for step, outcome in read_records(folder, Outcome):
+        if step.phase == "designed":
+            at = (step.cycle, step.part)
+            parts.setdefault((step.cycle, seen[at]), []).append(outcome)
+            seen[at] += 1
+    merged = [(cycle, Outcome.merge(outcomes)) for (cycle, _), outcomes in parts.items()]
+    designs = [
+        {"cycle": c, "aim": o.design.aim, "attempts": o.attempts, "successes": o.successes, "skills": dict(o.skills)}
+        for c, o in merged
+    ]
+    return {"condition": condition, **summary(folder), "designs": designs}
+
+
+def command(folder: Path, seed: int, pairs: Sequence[str]) -> list[str]:
+    """Begin a run, or go on with it."""
+    head = [sys.executable, "-m", "curricle"]
+    if (folder / "config.toml").exists():
+        return [*head, "resume", str(folder)]
+    pairs = [word for pair in (*BASE, *pairs) for word in ("--set", pair)]
+    return [*head, "run", "crafter", "--seed", str(seed), "--out", str(folder), *pairs]
+
+
+def work(todo: list[tuple[str, int, tuple[str, ...]]], out: Path, runs: Path, jobs: int, seconds: float) -> None:
+    """Keep `jobs` runs going until all are done, or until no other would be done in time."""
+    start, longest = time.monotonic(), 60.0
+    going: dict[subprocess.Popen[bytes], tuple[str, Path, float]] = {}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    while todo or going:
+        now = time.monotonic()
+        while todo and len(going) < jobs and now - start + longest < seconds:
+            condition, seed, pairs = todo.pop(0)
+            folder = runs / f"{condition.replace(', ', '--').replace(' ', '_').replace(':', '-')}--s{seed}"
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            log = folder.with_suffix(".log").open("ab")
+            process = subprocess.Popen(command(folder, seed, pairs), stdout=log, stderr=log, env=environment)
+            going[process] = (condition, folder, now)
+        if not going:
+            break
+        time.sleep(0.5)
+        for process in [p for p in going if p.poll() is not None]:
+            condition, folder, began = going.pop(process)
+            longest = max(longest, time.monotonic() - began)
+            if process.returncode:
+                print(f"{folder} failed; see {folder.with_suffix('.log')}", flush=True)
+                continue
+            line = result(condition, folder)
+            with out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+            figures = f"trained {line['trained']['headline']:.1f}, tested {line['tested']['headline']:.1f}"
+            print(f"{time.monotonic() - start:5.0f} s  {folder.name}: {figures}", flush=True)
+    print(f"{len(todo)} runs left", flush=True)
+
+
+def interval(values: Sequence[float]) -> str:
+    """Mean with its 95 % interval."""
+    if len(values) < 2:
+        return f"{statistics.mean(values):.1f}"
+    half = T95[min(len(values) - 1, len(T95)) - 1] * statistics.stdev(values) / math.sqrt(len(values))
+    return f"{statistics.mean(values):.1f} ± {half:.1f}"
+
+
+def tables(lines: Sequence[dict[str, Any]], first: str = "policy") -> str:
+    """Scores by both protocols, and what the policy gains over each other condition, seed by seed."""
+    head = "condition | seeds | training score | reward | test score | reward | designs in the band"
+    rows, by = [head, "|".join(["---"] * 7)], dict[str, dict[int, dict[str, Any]]]()
+    for line in lines:
+        by.setdefault(line["condition"], {})[line["config"]["seed"]] = line
+    for condition, runs in by.items():
+        cells = [
+            interval([run[protocol][figure] for run in runs.values()])
+            for protocol in ("trained", "tested")
+            for figure in ("headline", "reward")
+        ]
+        rates = [d["successes"] / d["attempts"] for run in runs.values() for d in run["designs"] if d["attempts"]]
+        band = f"{statistics.mean(abs(r - 0.5) <= 0.1 for r in rates):.0%}" if rates else "-"
+        rows.append(" | ".join([condition, str(len(runs)), *cells, band]))
+    text = "\n".join(f"| {row} |" if "---" not in row else f"|{row}|" for row in rows)
+    gains = []
+    for condition, runs in by.items():
+        shared = sorted(set(runs) & set(by.get(first, {})))
+        if condition != first and len(shared) > 1:
+            cells = [
+                interval([by[first][s][protocol]["headline"] - runs[s][protocol]["headline"] for s in shared])
+                for protocol in ("trained", "tested")
+            ]
+            gains.append(f"| {condition} | {len(shared)} | {' | '.join(cells)} |")
+    return f"{text}\n\n| {first} minus | seeds | training score | test score |\n|---|---|---|---|\n" + "\n".join(gains)
+
+
+def main() -> None:
+    """Run what is missing, or print what is there."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, default=HERE / "runs.jsonl")
+    parser.add_argument("--runs", type=Path, default=Path("runs/designers"), help="where run folders lie")
+    parser.add_argument("--group", choices=[*GROUPS, "all"], default="main")
+    parser.add_argument("--only", nargs="*", help="only these conditions of the group")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=1e9)
+    parser.add_argument(
+        "--set", action="append", default=[], help="a config key for all runs, as schedule.final=200000"
+    )
+    parser.add_argument("--summary", action="store_true", help="only print the tables")
+    a = parser.parse_args()
+    text = a.out.read_text(encoding="utf-8") if a.out.exists() else ""
+    lines = [json.loads(line) for line in text.splitlines()]
+    if not a.summary:
+        groups = GROUPS.values() if a.group == "all" else [GROUPS[a.group]]
+        conditions = {name: pairs for group in groups for name, pairs in group.items() if not a.only or name in a.only}
+        done = {(line["condition"], line["config"]["seed"]) for line in lines}
+        wanted = [(n, s, (*p, *a.set)) for s in range(a.first, a.first + a.seeds) for n, p in conditions.items()]
+        a.out.parent.mkdir(parents=True, exist_ok=True)
+        work([w for w in wanted if w[:2] not in done], a.out, a.runs, a.jobs, 60 * a.minutes)
+        lines = [json.loads(line) for line in a.out.read_text(encoding="utf-8").splitlines()] if a.out.exists() else []
+    print(tables(lines))
+
+
+if __name__ == "__main__":
+    main()

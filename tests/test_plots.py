@@ -1,0 +1,76 @@
+"""Plots read a run folder and write PNG files; a run without designs, or still running, is drawn as far as it goes."""
+
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from curricle import config
+from curricle.cli import app
+from curricle.errors import RunError, UsageError
+from curricle.records import Design
+from curricle.run import read_records
+from curricle.views import plots as view
+
+HERE = Path(__file__).parent
+
+
+def run(folder, designer, **schedule):
+    small = {"cycles": 3, "designs": 3, "per_cycle": 90, "final": 30, "save_every": 20, "test_seeds": 2, **schedule}
+    plain = {"world": {"id": f"{HERE}/toys.py:Ladder"}, "designer": {"id": designer}, "schedule": small}
+    config.start(config.resolve(plain | {"log": {"tensorboard": False}}), folder)
+    return folder
+
+
+def size(path):
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    return struct.unpack(">II", data[16:24])
+
+
+def test_the_command_draws_three_plots(tmp_path):
+    folder = run(tmp_path / "run", "policy")
+    done = CliRunner().invoke(app, ["plot", str(folder), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    for name in ("skills", "designs", "knobs"):
+        path = tmp_path / "out" / f"{name}.png"
+        assert str(path) in done.output and min(size(path)) > 100
+
+
+def test_designs_are_counted_once_over_all_parts_of_a_practice(tmp_path):
+    folder = run(tmp_path / "run", "random")
+    found = view.designs(folder)
+    proposed = read_records(folder, Design)
+    assert [(cycle, outcome.design) for cycle, outcome in found] == [(step.cycle, d) for step, d in proposed]
+    spent = [sum(o.spent for at, o in found if at == cycle) for cycle in (1, 2, 3)]
+    assert spent == [45, 45, 45], "parts of 20 steps are put together"
+
+
+def test_a_run_without_designs_has_skills_to_show(tmp_path):
+    assert [path.name for path in view.plots(run(tmp_path / "run", "none"), tmp_path / "out")] == ["skills.png"]
+
+
+def test_nothing_tested_yet_is_said(tmp_path):
+    folder = run(tmp_path / "run", "random")
+    (folder / "scores.jsonl").unlink()
+    with pytest.raises(RunError, match="nothing to plot yet"):
+        view.plots(folder, tmp_path / "out")
+
+
+def test_a_missing_matplotlib_names_the_extra(tmp_path, monkeypatch):
+    folder = run(tmp_path / "run", "random")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UsageError, match=r"curricle\[plots\]"):
+        view.plots(folder, tmp_path / "out")
+
+
+def test_every_design_is_a_dot_beside_the_band(tmp_path):
+    folder = run(tmp_path / "run", "policy")
+    designed = view.designs(folder)
+    figure = view._designs(designed, {"alpha": 0.3, "k_min": 0.05})
+    band, *dots = (figure.axes[0].patches, *figure.axes[0].collections)
+    assert band[0].get_bbox().y0 == pytest.approx(0.25) and band[0].get_bbox().y1 == pytest.approx(0.35)
+    drawn = sorted((x, y) for part in dots for x, y in part.get_offsets().tolist())
+    assert drawn == sorted((cycle, outcome.rate) for cycle, outcome in designed)
