@@ -54,6 +54,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "policy, no search": _policy("designer.search=0"),
         "policy, learnability": _policy("designer.shape=learnability"),
         "policy, aim alone": _policy("designer.others=0.0"),
+        "policy, all skills alike": _policy("designer.others=1.0", "designer.again=0.6"),
         "policy of tutor": _policy("designer.of=tutor"),
     },
 }
@@ -86,7 +87,7 @@ def result(condition: str, folder: Path) -> dict[str, Any]:
     parts: dict[tuple[int, int], list[Outcome]] = {}
     seen = Counter[tuple[int, int]]()
     for step, outcome in read_records(folder, Outcome):
-        if step.phase == "designed":
+        if step.phase == "designed" and outcome.design.by != "original":
             at = (step.cycle, step.part)
             parts.setdefault((step.cycle, seen[at]), []).append(outcome)
             seen[at] += 1
@@ -174,6 +175,23 @@ def tables(lines: Sequence[dict[str, Any]], first: str = "policy") -> str:
     return f"{text}\n\n| {first} minus | seeds | training score | test score |\n|---|---|---|---|\n" + "\n".join(gains)
 
 
+def designs_table(lines: Sequence[dict[str, Any]], condition: str = "policy") -> str:
+    """What became of a condition's designs, cycle by cycle: success at the aim, the band, skills at the edge, aims."""
+    rows = [
+        f"| {condition}: cycle | success at the aim | in the band | skills between 0.1 and 0.9 | aims |",
+        "|---|---|---|---|---|",
+    ]
+    designs = [d for line in lines if line["condition"] == condition for d in line["designs"] if d["attempts"]]
+    for cycle in sorted({d["cycle"] for d in designs}):
+        mine = [d for d in designs if d["cycle"] == cycle]
+        rates = [d["successes"] / d["attempts"] for d in mine]
+        edge = statistics.mean(sum(0.1 < k / d["attempts"] < 0.9 for k in d["skills"].values()) for d in mine)
+        aims = ", ".join(f"{aim} {n / len(mine):.0%}" for aim, n in Counter(d["aim"] for d in mine).most_common(6))
+        band = statistics.mean(abs(rate - 0.5) <= 0.1 for rate in rates)
+        rows.append(f"| {cycle} | {statistics.mean(rates):.2f} | {band:.0%} | {edge:.1f} | {aims} |")
+    return "\n".join(rows)
+
+
 def main() -> None:
     """Run what is missing, or print what is there."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -201,6 +219,8 @@ def main() -> None:
         work([w for w in wanted if w[:2] not in done], a.out, a.runs, a.jobs, 60 * a.minutes)
         lines = [json.loads(line) for line in a.out.read_text(encoding="utf-8").splitlines()] if a.out.exists() else []
     print(tables(lines))
+    for condition in ("policy", "tutor"):
+        print(f"\n{designs_table(lines, condition)}")
 
 
 if __name__ == "__main__":

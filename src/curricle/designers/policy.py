@@ -51,7 +51,7 @@ class PolicyOptions(OfOptions):
     reach: float = Field(0.5, ge=0, le=1, description="Worth of a skill whose needs the agent never shows yet.")
     again: float = Field(0.3, ge=0, le=1, description="Worth of a skill once another design of the cycle practises it.")
     fade: float = Field(0.7, gt=0, le=1, description="What an outcome still counts for a cycle later.")
-    capacity: int = Field(4096, ge=1, description="Outcomes the archive holds.")
+    capacity: int = Field(512, ge=1, description="Outcomes the archive holds.")
 
 
 class Policy(Designer):
@@ -147,12 +147,16 @@ class Policy(Designer):
         self.met = True
 
     def _worth(self, brief: Brief) -> Floats:
-        """What practice of each skill is worth: the room it has in the original, less while its needs are missing."""
+        """What designs for each skill are worth: the room it has in the original, as far as that does not teach it.
+
+        A skill that is near alpha in the original is practised there anyway. Less while what it needs is missing.
+        """
         scores = brief.past[-1].scores.skills if brief.past else {}
         rates = {skill.name: scores[skill.name].mean if skill.name in scores else 0.0 for skill in brief.skills}
         near = [min((rates[need] for need in skill.needs), default=1.0) for skill in brief.skills]
-        room = np.array([1 - rates[skill.name] for skill in brief.skills])
-        return np.asarray((0.02 + room**2) * (self.options.reach + (1 - self.options.reach) * np.array(near)))
+        now = np.array([rates[skill.name] for skill in brief.skills])
+        room = (1 - now) * (1 - rewards.edge(self.reward)(now))
+        return np.asarray((0.02 + room) * (self.options.reach + (1 - self.options.reach) * np.array(near)))
 
     def _lessons(self, names: Sequence[str]) -> tuple[Rows, Floats]:
         """The archive as rows, and what each should count for the policy of each aim: hindsight for every skill."""

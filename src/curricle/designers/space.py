@@ -58,15 +58,20 @@ class Space:
         return True
 
     def toward(self, skill: Skill) -> dict[int, tuple[int, ...]]:
-        """For each knob that eases a skill: its levels from the original to the named one and beyond, in order."""
+        """For each knob that eases a skill: its levels from the original to the named one, in order.
+
+        Where that way leads to what is easier, it goes on to the end: nine pieces of wood ease what three ease.
+        """
         found = {}
         for i, knob in enumerate(self.knobs):
             if knob.name not in skill.eased_by:
                 continue
             start, end = int(self.home[i]), self._level(i, skill.eased_by[knob.name])
             if knob.kind in ("int", "float") or knob.harder:
-                last = len(self.levels[i]) - 1 if end > start else 0
-                found[i] = tuple(range(start, last + (1 if end > start else -1), 1 if end > start else -1))
+                step = 1 if end > start else -1
+                if self.tables[i][end].sum() > 0 and knob.harder:
+                    end = len(self.levels[i]) - 1 if step > 0 else 0
+                found[i] = tuple(range(start, end + step, step))
             else:
                 found[i] = (start, end)
         return found
@@ -95,8 +100,8 @@ class Space:
         return mean, spread
 
     def _promised(self, skill: Skill) -> dict[int, Floats]:
-        """Features of each knob at the level that eases a skill."""
-        rows = {i: self.tables[i][self._level(i, skill.eased_by[self.knobs[i].name])] for i in self.toward(skill)}
+        """Features of each knob where a skill is eased most."""
+        rows = {i: self.tables[i][path[-1]] for i, path in self.toward(skill).items()}
         return {i: row for i, row in rows.items() if row.any()}
 
     def _contradicted(self, skill: Skill) -> dict[int, Floats]:
@@ -129,14 +134,14 @@ class Space:
     def _table(self, index: int) -> Floats:
         """Features of each level: which it is, or where there is an order, how far it is from the original.
 
-        Easier is positive; the two directions are apart, and the first step counts most: hand-outs saturate.
+        Easier is positive, and the two directions are apart.
         """
         knob, home, count = self.knobs[index], int(self.home[index]), len(self.levels[index])
         if knob.kind in ("choice", "text") and not knob.harder:
             return np.delete(np.eye(count), home, axis=1)
         away = np.arange(count) - home
         room = np.where(away > 0, max(1, count - 1 - home), max(1, home))
-        ease = np.sqrt(np.abs(away) / room) * np.sign(away) * (-1 if knob.harder == "up" else 1)
+        ease = away / room * (-1 if knob.harder == "up" else 1)
         sides = np.stack([np.maximum(ease, 0.0), np.minimum(ease, 0.0)], axis=1)
         return sides[:, sides.any(0)]
 
