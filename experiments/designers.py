@@ -27,6 +27,7 @@ from curricle.records import Outcome
 from curricle.run import read_records
 
 HERE = Path(__file__).parent / "designers"
+WORLD = "crafter"
 BASE = ("agent.device=cpu", "log.tensorboard=false")
 MANY = ("schedule.cycles=16", "schedule.per_cycle=60000")
 """The same steps in four times as many cycles."""
@@ -105,7 +106,7 @@ def command(folder: Path, seed: int, pairs: Sequence[str]) -> list[str]:
     if (folder / "config.toml").exists():
         return [*head, "resume", str(folder)]
     pairs = [word for pair in (*BASE, *pairs) for word in ("--set", pair)]
-    return [*head, "run", "crafter", "--seed", str(seed), "--out", str(folder), *pairs]
+    return [*head, "run", WORLD, "--seed", str(seed), "--out", str(folder), *pairs]
 
 
 def work(todo: list[tuple[str, int, tuple[str, ...]]], out: Path, runs: Path, jobs: int, seconds: float) -> None:
@@ -192,7 +193,7 @@ def designs_table(lines: Sequence[dict[str, Any]], condition: str = "policy") ->
     return "\n".join(rows)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Run what is missing, or print what is there."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=HERE / "runs.jsonl")
@@ -207,7 +208,7 @@ def main() -> None:
         "--set", action="append", default=[], help="a config key for all runs, as schedule.final=200000"
     )
     parser.add_argument("--summary", action="store_true", help="only print the tables")
-    a = parser.parse_args()
+    a = parser.parse_args(words)
     text = a.out.read_text(encoding="utf-8") if a.out.exists() else ""
     lines = [json.loads(line) for line in text.splitlines()]
     if not a.summary:

@@ -33,7 +33,7 @@ class Forecast:
     def log_odds(self, rows: Rows) -> tuple[Floats, Floats]:
         """Mean and variance of each skill's log-odds: (settings, skills) each."""
         x = self.space.features(rows)
-        return x @ self.mean.T, np.einsum("cf,sfg,cg->cs", x, self.cov, x, optimize=True)
+        return x @ self.mean.T, (np.matmul(x, self.cov) * x).sum(-1).T
 
     def rates(self, rows: Rows) -> Floats:
         """Success rates to be expected: (settings, skills)."""
