@@ -8,9 +8,11 @@ from parts import VAULT, quiet
 from ppo_worlds import Slots
 from test_ppo import count, saved
 
-from curricle.agents.distill import Distill, DistillOptions, Remembering, Window, _episodes
+from curricle.agents.distill import Distill, DistillOptions, Remembering
 from curricle.agents.matching import match, transport
+from curricle.agents.practice import Course
 from curricle.agents.spaces import parts_of
+from curricle.agents.window import Episode, capacity, episodes, matching, prediction, roomy
 
 SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 16, "every": 2, "passes": 2}
 
@@ -35,39 +37,32 @@ def slow(costs, blur, rounds=100):
     return plan
 
 
-def padded(sizes, rng):
-    n, m = max(s[0] for s in sizes), max(s[1] for s in sizes)
-    costs, rows, columns = (
-        np.zeros((len(sizes), n, m)),
-        np.zeros((len(sizes), n), bool),
-        np.zeros((len(sizes), m), bool),
-    )
-    for i, (a, b) in enumerate(sizes):
-        costs[i, :a, :b], rows[i, :a], columns[i, :b] = rng.random((a, b)) * 2, True, True
-    return torch.from_numpy(costs), torch.from_numpy(rows), torch.from_numpy(columns)
-
-
 @pytest.mark.parametrize("reference", ["plain", "POT"])
 def test_transport_agrees_with_a_slow_reference(reference):
-    sizes, rng = [(3, 5), (1, 1), (22, 22), (7, 2), (1, 9)], np.random.default_rng(0)
-    costs, rows, columns = padded(sizes, rng)
-    plans = transport(costs, rows, columns, 0.05).numpy()
-    for i, (a, b) in enumerate(sizes):
-        mine, cost = plans[i, :a, :b], costs[i, :a, :b].numpy()
+    rng = np.random.default_rng(0)
+    for shape in [(3, 5), (1, 1), (22, 22), (7, 2), (1, 9)]:
+        costs = rng.random(shape) * 2
+        plan = transport(costs, 0.05)
         if reference == "POT":
             ot = pytest.importorskip("ot")
-            theirs = ot.partial.entropic_partial_wasserstein(np.ones(a), np.ones(b), cost, reg=0.05, numItermax=100)
+            ones = (np.ones(n) for n in shape)
+            theirs = ot.partial.entropic_partial_wasserstein(*ones, costs, reg=0.05, numItermax=100)
         else:
-            theirs = slow(cost, 0.05)
-        assert mine == pytest.approx(theirs, abs=1e-6)
-        assert plans[i].sum() == pytest.approx(min(a, b))
+            theirs = slow(costs, 0.05)
+        assert plan == pytest.approx(theirs, abs=1e-6)
+        assert plan.sum() == pytest.approx(min(shape))
+
+
+def test_transport_bears_costs_beyond_what_numbers_hold():
+    assert transport(np.full((2, 2), 1e6), 0.05).tolist() == [[0, 0], [0, 0]]
 
 
 def test_the_same_vectors_find_each_other():
     torch.manual_seed(0)
     mine = torch.nn.functional.normalize(torch.randn(5, 32), dim=-1)
-    order = [3, 0, 4]
-    assert match(mine, [mine[order], mine[:1]], 0.05, 0.5) == [[(0, 1), (3, 0), (4, 2)], [(0, 0)]]
+    theirs = torch.cat([mine[[3, 0, 4]], mine[:1]])
+    found = match((mine @ theirs.T).numpy(), [3, 1], 0.05, 0.5)
+    assert [(a.tolist(), b.tolist()) for a, b in found] == [([0, 3, 4], [1, 0, 2]), ([0], [0])]
 
 
 def test_the_network_is_the_papers():
@@ -90,14 +85,79 @@ def test_episodes_are_found_with_their_unlocks():
     ended[[1, 6], 1] = True
     shown = np.zeros((9, 2, 3), bool)
     shown[3:7, 1, 0] = shown[4:7, 1, 2] = shown[6, 1, 1] = True  # the last one comes with the end: nothing follows it
-    (episode,) = _episodes(ended, shown, 1)
-    assert list(_episodes(ended, shown, 0)) == []
+    (episode,) = episodes(ended, shown, 1)
+    assert list(episodes(ended, shown, 0)) == []
     assert episode.rows.tolist() == [5, 7, 9, 11, 13]
-    assert episode.goals == [1, 2]
+    assert episode.goals.tolist() == [1, 2]
+    assert episode.ends.tolist() == [[7, 9], [9, 11]]
     assert episode.following.tolist() == [0, 0, 1, 2, 2]
-    returns = {"returns": torch.zeros(18), "seen.all": torch.arange(18)}
-    window = Window([returns], ended, shown)
-    assert window.seen(episode.rows)["all"].tolist() == [5, 7, 9, 11, 13]
+
+
+EPISODE = Episode(np.arange(10, 20), np.array([2, 6]))
+
+
+def test_a_prediction_names_each_row_once_and_counts_it_as_often_as_it_serves():
+    made = prediction(EPISODE, np.array([1, 9]), np.array([9, 4]), size=roomy)
+    rows, times, before, after, right, wrong, counts = made
+    assert made.shape == (7, 64)
+    assert rows[:7].tolist() == [11, 12, 13, 14, 16, 17, 19]  # steps 1, 9 and 4, the ends of unlocks, and the last
+    assert times[:7].tolist() == [1, 0, 0, 1, 0, 0, 2]
+    assert (times.sum(), counts.sum()) == (4, 2)
+    assert rows[before[:2] - 1].tolist() == [12, 19]  # step 1 leads to the unlock after step 2, step 9 to the end,
+    assert (rows[after[0] - 1], after[1]) == (13, 0)  # after which nothing is seen
+    assert (rows[right[:2]].tolist(), rows[wrong[:2]].tolist()) == ([11, 19], [19, 14])
+
+
+def test_a_matching_holds_the_policy_at_other_rows_than_it_compares():
+    mine, right, wrong = np.array([1, 0, 1]), np.array([5, 6, 7]), np.array([8, 9, 8])
+    rows, times, before, after, same, other, counts = matching(
+        EPISODE, np.array([0, 9, 9]), mine, right, wrong, size=int
+    )
+    assert rows.tolist() == [12, 16, 13, 17, 10, 19, 19]
+    assert times.tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert (rows[before[:3] - 1].tolist(), rows[after[:3] - 1].tolist()) == ([16, 12, 16], [17, 13, 17])
+    assert (same[:3].tolist(), other[:3].tolist(), counts.tolist()) == ([5, 6, 7], [8, 9, 8], [1, 1, 1, 0, 0, 0, 0])
+
+
+def test_sizes_are_few_and_large_enough():
+    sizes = [roomy(count) for count in range(1, 3000)]
+    assert len(set(sizes)) == 10
+    assert all(count <= size <= max(64, 2 * count) for count, size in enumerate(sizes, 1))
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 8])
+def test_no_window_exceeds_its_room(every):
+    steps = 5
+    for budget in range(1, 400, 3):
+        course = Course([{}, {}], 1, budget, steps, 0)
+        times, rows = max(1, round(course.count / every)), 0
+        for done in range(1, course.count + 1):
+            rows += 2 * course.length(done - 1)
+            assert rows <= capacity(every, steps, 2)
+            if (done * times) // course.count != ((done - 1) * times) // course.count:
+                rows = 0
+
+
+@pytest.mark.parametrize("most", [512, 3])
+def test_what_fills_a_lesson_up_teaches_nothing(most):
+    runs = []
+    for size in (int, roomy):
+        agent, slopes = Distill(VAULT(), DistillOptions(**SMALL | {"lanes": 1, "most": most})), []
+        agent._size = size
+
+        def step(slope, optimiser="adam", agent=agent, slopes=slopes):
+            if optimiser != "adam":  # stands still, so that rounding does not grow from step to step
+                slopes.append((optimiser, slope.clone(), agent.network.scale.moments.clone()))
+
+        agent._step = step
+        agent.practise([VAULT().unaltered()], 1000, seed=0, report=quiet)
+        runs.append(slopes)
+    assert {kind for kind, *_ in runs[0]} == {"match", "predict"}
+    for (kind, slope, moments), (padded_kind, padded_slope, padded_moments) in zip(*runs, strict=True):
+        assert kind == padded_kind
+        assert torch.allclose(slope, padded_slope, rtol=1e-4, atol=1e-6)
+        assert torch.allclose(moments, padded_moments, rtol=1e-5)
+    assert any(slope.norm() > 0.01 for _, slope, _ in runs[0])
 
 
 def test_it_learns_and_distils():

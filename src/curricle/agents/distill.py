@@ -4,12 +4,12 @@ The agent remembers what its last unlock did to its latents, and every few rollo
 unlocks: which one comes next in an episode (contrastive prediction, FiLM on actions), and which ones are the same in
 different episodes (partial optimal transport, `matching.py`). Policy and values are held where they were meanwhile.
 It departs from the released code in what it computes twice: goals and the old policy are encoded once, and a row that
-serves as positive and negative passes the network once. Gradients are the same.
+serves as anchor, positive and negative passes the network once. Gradients are the same. A window of rollouts
+(`window.py`) is too large for a checkpoint, so none outlives a call of `practise`: distillations are spread evenly over
+the call, about every 8 rollouts. On a GPU all that a step does there is one CUDA graph of one of a few sizes.
 """
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,17 +17,18 @@ import gymnasium
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from curricle.agents.hardware import halved
-from curricle.agents.heads import Choice
+from curricle.agents.hardware import Graph, Pool, halved
+from curricle.agents.heads import Choice, mean
 from curricle.agents.matching import match
-from curricle.agents.nets import Layer, Network, Seen, dense
+from curricle.agents.nets import Layer, Network, dense
 from curricle.agents.ppo import PPO, PPOOptions
 from curricle.agents.practice import Course
+from curricle.agents.window import Episode, Rows, Size, Window, capacity, matching, prediction, roomy
 from curricle.seeds import derive, generator
+from curricle.world import World
 
 
 class DistillOptions(PPOOptions):
@@ -74,49 +75,6 @@ class Remembering(Network):
         return F.normalize(self.predictor(torch.cat([(1 + scale) * latents + shift, memory], -1)).float(), dim=-1)
 
 
-@dataclass
-class Episode:
-    """Rows of a finished episode in a window of rollouts, and the steps after which something was unlocked."""
-
-    rows: Tensor
-    goals: list[int]
-
-    @property
-    def following(self) -> Tensor:
-        """For each row the number of the next unlock; the last stretch has none and gets the number past the last."""
-        marks = torch.zeros(len(self.rows), dtype=torch.int64)
-        for goal in self.goals:
-            marks[goal + 1 :] += 1
-        return marks
-
-
-class Window:
-    """The rollouts since the last distillation, as rows on the device."""
-
-    def __init__(
-        self, parts: Sequence[Mapping[str, Tensor]], ended: NDArray[np.bool_], shown: NDArray[np.bool_]
-    ) -> None:
-        self.data = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        self.old = torch.empty(0)
-        self.episodes = [one for env in range(ended.shape[1]) for one in _episodes(ended, shown, env)]
-        self.told = [one for one in self.episodes if one.goals]
-
-    def seen(self, rows: Tensor) -> Seen:
-        """Observations of some rows."""
-        where = rows.to(self.data["returns"].device)
-        return {n.removeprefix("seen."): t[where] for n, t in self.data.items() if n.startswith("seen.")}
-
-
-def _episodes(ended: NDArray[np.bool_], shown: NDArray[np.bool_], env: int) -> Iterator[Episode]:
-    """Whole episodes of one sub-environment: those that began and ended in the window."""
-    ends, count = np.flatnonzero(ended[:, env]), ended.shape[1]
-    for before, last in itertools.pairwise(ends):
-        steps = np.arange(before + 1, last + 1)
-        skills = np.concatenate([np.zeros((1, shown.shape[2]), np.bool_), shown[steps, env]])
-        changed = np.flatnonzero((skills[1:] != skills[:-1]).any(1))
-        yield Episode(torch.from_numpy(steps * count + env), [int(g) for g in changed if g + 1 < len(steps)])
-
-
 class Distill(PPO):
     """PPO with Achievement Distillation."""
 
@@ -127,112 +85,160 @@ class Distill(PPO):
     network: Remembering
     optimisers = ("adam", "match", "predict")
 
+    def __init__(self, world: World, options: DistillOptions | None = None, seed: int = 0) -> None:
+        super().__init__(world, options, seed)
+        self._window: Window | None = None
+        self._size: Size = roomy if self.device.type == "cuda" else int
+        self._pool = Pool() if self.device.type == "cuda" and self.options.graphs else None
+
     def also(self, course: Course, done: int) -> dict[str, float]:
         """After each rollout's update: keep it, and distil when enough have come together."""
-        steps = course.length(done - 1)
-        rows, r = steps * course.rollout.count, course.rollout
-        part = {
-            name: tensor[:rows].clone() for name, tensor in r.rows().items() if name not in ("log_probs", "advantages")
-        }
-        course.kept.append((part, r.ended[:steps].copy(), r.shown[:steps].copy()))
-        times = max(1, round(course.count / self.options.every))
+        window, o = self._window, self.options
+        if window is None or window.rollout is not course.rollout:  # new room has come with new graphs, too
+            nothing = torch.zeros(1, self.network.hidden, device=self.device)
+            choice = self.network.decide(nothing, nothing)[0].shape[1]
+            window = Window(course.rollout, capacity(o.every, o.steps, course.rollout.count), choice)
+            self._window = window
+        if done == 1:
+            window.clear()
+        window.add(course.length(done - 1))
+        times = max(1, round(course.count / o.every))
         if (done * times) // course.count == ((done - 1) * times) // course.count:
             return {}
-        parts, ended, shown = zip(*course.kept, strict=True)
-        course.kept = []
-        return self._distil(
-            Window(parts, np.concatenate(ended), np.concatenate(shown)), derive(course.seed, "distil", done)
-        )
+        figures = self._distil(window, derive(course.seed, "distil", done))
+        window.clear()
+        return figures
 
     def _distil(self, window: Window, seed: int) -> dict[str, float]:
         """Match and predict in turn, several times over all episodes."""
-        if not window.told:
+        told = window.told()
+        if not told:
             return {}
-        with torch.no_grad():
-            rows = torch.arange(len(window.data["returns"]), device=self.device).split(self.options.most)  # type: ignore[no-untyped-call]
-            window.old = torch.cat([self._policy(window, some)[0] for some in rows])
+        for rows in _pieces(np.concatenate([one.rows for one in told]), self.options.most):
+            self._run("old", partial(self._note, window), self._sent(_filled(rows, self._size(len(rows)))))
         sums = {"distill/match": list[Tensor](), "distill/predict": list[Tensor]()}
         for number in range(self.options.passes):
             rng = generator(seed, "pass", number)
-            for i in rng.permutation(len(window.told)):
-                sums["distill/match"] += self._match(window, int(i), rng)
-            for i in rng.permutation(len(window.told)):
-                sums["distill/predict"] += self._predict(window, window.told[i], rng)
+            for i in rng.permutation(len(told)):
+                sums["distill/match"] += self._match(window, told, int(i), rng)
+            for i in rng.permutation(len(told)):
+                sums["distill/predict"] += self._predict(window, told[i], rng)
         return {name: float(torch.stack(losses).mean()) for name, losses in sums.items() if losses}
 
-    def _policy(self, window: Window, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Policy, values and latents of some rows, with the memory they had."""
-        with halved(self.device, self.options.bf16):
-            latents = self.network.encode(window.seen(rows)).float()
-        return *self.network.decide(latents, window.data["memory"][rows]), latents
-
-    def _hold(self, window: Window, rows: Tensor, choice: Tensor, values: Tensor) -> Tensor:
-        """The loss that holds policy and values where they were."""
-        returns = window.data["returns"][rows]
-        self.network.scale.watch(returns)
-        moved = self.network.policy.divergence(choice, window.old[rows]).mean()
-        off = (values - self.network.scale.inward(returns)).square().mean()
-        return self.options.hold_policy * moved + self.options.hold_value * off
-
-    def _goals(self, window: Window, episode: Episode) -> Tensor:
-        """What each unlock of an episode did to the latents (unlocks, hidden)."""
-        at = torch.tensor(episode.goals)
-        with halved(self.device, self.options.bf16):
-            latents = self.network.encode(window.seen(torch.cat([episode.rows[at], episode.rows[at + 1]]))).float()
-        before, after = latents.chunk(2)
-        return F.normalize(after - before, dim=-1)
+    def _match(
+        self, window: Window, told: Sequence[Episode], source: int, rng: np.random.Generator
+    ) -> Iterator[Tensor]:
+        """Bring unlocks that are the same in different episodes together, and away from others."""
+        others = rng.permutation(len(told) - 1)[: self.options.targets]
+        episode, targets = told[source], [told[int(j) + (j >= source)] for j in others]
+        if not targets:
+            return
+        known = self._goals(window, np.concatenate([one.ends for one in (episode, *targets)], axis=1))
+        mine, sizes = len(episode.goals), [len(target.goals) for target in targets]
+        likeness = (known[:mine] @ known[mine:].T).cpu().numpy()
+        here, right, wrong, first = list[Rows](), list[Rows](), list[Rows](), mine
+        for size, (a, b) in zip(sizes, match(likeness, sizes, self.options.blur, self.options.likeness), strict=True):
+            here.append(a)
+            right.append(first + b)
+            wrong.append(first + rng.integers(size, size=len(a)))
+            first += size
+        pairs = np.stack([np.concatenate(here), np.concatenate(right), np.concatenate(wrong)])
+        if not pairs.size:
+            return
+        order = rng.permutation(pairs.shape[1])
+        held = rng.integers(len(episode.rows), size=len(order))
+        for some in _pieces(order, self.options.most):
+            lesson = self._sent(matching(episode, held[some], *pairs[:, some], size=self._size))
+            answers = known.index_select(0, lesson[4:6].flatten())
+            yield self._run("match", partial(self._teach, window), lesson, answers).clone()
 
     def _predict(self, window: Window, episode: Episode, rng: np.random.Generator) -> Iterator[Tensor]:
         """Tell the unlock that follows each step from the one that follows another step of the same episode."""
-        with torch.no_grad():
-            end = self.network.encode(window.seen(episode.rows[-1:])).float()
-            anchors = torch.cat([self._goals(window, episode), F.normalize(-end, dim=-1)])
         order, other = rng.permutation(len(episode.rows)), rng.permutation(len(episode.rows))
-        for chosen in torch.from_numpy(order).split(self.options.most):  # type: ignore[no-untyped-call]
-            both = torch.cat([chosen, torch.from_numpy(other)[chosen]])
-            unique, back = both.unique(return_inverse=True)  # type: ignore[no-untyped-call]
-            rows, back = episode.rows[unique].to(self.device), back.to(self.device)
-            choice, values, latents = self._policy(window, rows)
-            with halved(self.device, self.options.bf16):
-                guess = self.network.predict(latents, window.data["actions"][rows], window.data["memory"][rows])[back]
-            anchor = anchors[episode.following[chosen].to(self.device)]
-            loss = self._contrast(anchor, *guess.chunk(2))
-            self._learn(loss + self._hold(window, rows[back], choice[back], values[back]), "predict")
-            yield loss.detach()
+        for chosen in _pieces(order, self.options.most):
+            lesson = self._sent(prediction(episode, chosen, other[chosen], size=self._size))
+            yield self._run("predict", partial(self._teach, window), lesson).clone()
 
-    def _match(self, window: Window, source: int, rng: np.random.Generator) -> Iterator[Tensor]:
-        """Bring unlocks that are the same in different episodes together, and away from others."""
-        others = rng.permutation(len(window.told) - 1)[: self.options.targets]
-        targets = [window.told[int(j) + (j >= source)] for j in others]
-        if not targets:
-            return
-        episode = window.told[source]
-        with torch.no_grad():
-            mine, theirs = self._goals(window, episode), [self._goals(window, target) for target in targets]
-            pairs = match(mine, theirs, self.options.blur, self.options.likeness)
-        here, there, wrong, first = list[int](), list[int](), list[int](), 0
-        for target, found in zip(targets, pairs, strict=True):
-            here += [a for a, _ in found]
-            there += [first + b for _, b in found]
-            wrong += (first + rng.integers(len(target.goals), size=len(found))).tolist()
-            first += len(target.goals)
-        if not here:
-            return
-        known, order = torch.cat(theirs), rng.permutation(len(here))
-        held = torch.from_numpy(rng.integers(len(episode.rows), size=len(here)))
-        for some in torch.from_numpy(order).split(self.options.most):  # type: ignore[no-untyped-call]
-            rows = episode.rows[held[some]].to(self.device)
-            choice, values, _ = self._policy(window, rows)
-            anchor = self._goals(window, episode)[torch.tensor(here)[some].to(self.device)]
-            same, other = (known[torch.tensor(which)[some].to(self.device)] for which in (there, wrong))
-            loss = self._contrast(anchor, same, other)
-            self._learn(loss + self._hold(window, rows, choice, values), "match")
-            yield loss.detach()
+    def _goals(self, window: Window, ends: Rows) -> Tensor:
+        """What unlocks did to the latents (unlocks, hidden), given the rows before and after each."""
+        found = []
+        for some in _pieces(np.arange(ends.shape[1]), max(1, self.options.most // 2)):
+            filled = _filled(ends[:, some], self._size(2 * len(some)) // 2)
+            found.append(self._run("goals", partial(self._moved, window), self._sent(filled))[: len(some)].clone())
+        return torch.cat(found)
 
-    def _contrast(self, anchor: Tensor, same: Tensor, other: Tensor) -> Tensor:
-        """Cross-entropy of telling the right one of two apart."""
-        logits = torch.stack([(anchor * same).sum(-1), (anchor * other).sum(-1)], dim=-1) / self.options.temperature
-        return -F.log_softmax(logits, dim=-1)[:, 0].mean()
+    # -- on the device: fixed shapes, nothing that waits ------------------------------------------------------------
 
-    def _learn(self, loss: Tensor, optimiser: str) -> None:
-        self._step(self.row.slope(loss), optimiser)
+    def _run(self, name: str, work: Callable[..., Any], *inputs: Tensor) -> Any:
+        """Do something of a fixed shape: on a GPU as a graph, whose result holds until the next one."""
+        if self._pool is None:
+            return work(*inputs)
+        key = (name, *inputs[0].shape)
+        if key not in self._graphs:
+            self._graphs[key] = Graph(work, self.moving(), self._pool)
+        return self._graphs[key](*inputs)
+
+    def _sent(self, array: Rows) -> Tensor:
+        """Whole numbers on the device; a GPU fetches them by itself while the host goes on."""
+        tensor = torch.from_numpy(array)
+        return tensor if self.device.type == "cpu" else tensor.pin_memory().to(self.device, non_blocking=True)
+
+    def _latents(self, window: Window, rows: Tensor) -> Tensor:
+        with halved(self.device, self.options.bf16):
+            return self.network.encode(window.seen(rows)).float()
+
+    @torch.no_grad()
+    def _note(self, window: Window, rows: Tensor) -> None:
+        """Write down the policy as it is."""
+        choice, _ = self.network.decide(self._latents(window, rows), window.data["memory"][rows])
+        window.data["old"].index_copy_(0, rows, choice)
+
+    @torch.no_grad()
+    def _moved(self, window: Window, ends: Tensor) -> Tensor:
+        """How latents differ between two rows each (2, n), as unit vectors."""
+        before, after = self._latents(window, ends.flatten()).chunk(2)
+        return F.normalize(after - before, dim=-1)
+
+    def _teach(self, window: Window, lesson: Tensor, answers: Tensor | None = None) -> Tensor:
+        """Take one step of learning from a lesson; returns its loss.
+
+        Given `answers`, right ones and then wrong ones, the unlocks move towards them (matching); else the network
+        predicts the answers from the rows (prediction). Policy and values are held where they were.
+        """
+        o, (rows, times, before, after, right, wrong, counts) = self.options, lesson
+        data = {name: tensor[rows] for name, tensor in window.data.items() if not name.startswith("seen.")}
+        latents = self._latents(window, rows)
+        places = torch.cat([latents.new_zeros(1, latents.shape[1]), latents])
+        anchor = F.normalize(places.index_select(0, after) - places.index_select(0, before), dim=-1)
+        predicts = answers is None
+        if answers is None:
+            with halved(self.device, o.bf16):
+                guess = self.network.predict(latents, data["actions"], data["memory"])
+            anchor, answers = anchor.detach(), guess.index_select(0, torch.cat([right, wrong]))
+        loss = mean(contrast(anchor, answers, o.temperature), counts)
+        choice, values = self.network.decide(latents, data["memory"])
+        self.network.scale.watch(data["returns"], times)
+        moved = mean(self.network.policy.divergence(choice, data["old"]), times)
+        off = mean((values - self.network.scale.inward(data["returns"])).square(), times)
+        whole = loss + o.hold_policy * moved + o.hold_value * off
+        self._step(self.row.slope(whole), "predict" if predicts else "match")
+        return loss.detach()
+
+
+def contrast(anchor: Tensor, answers: Tensor, temperature: float) -> Tensor:
+    """Cross-entropy of telling the right answers, which come first, from the wrong ones (batch,)."""
+    right, wrong = answers.chunk(2)
+    logits = torch.stack([(anchor * right).sum(-1), (anchor * wrong).sum(-1)], dim=-1) / temperature
+    return -F.log_softmax(logits, dim=-1)[:, 0]
+
+
+def _pieces(rows: Rows, most: int) -> list[Rows]:
+    """Neighbours together, at most so many."""
+    return np.split(rows, range(most, len(rows), most))
+
+
+def _filled(rows: Rows, size: int) -> Rows:
+    """Rows (..., n) to (..., size), filled up with row 0."""
+    made = np.zeros((*rows.shape[:-1], size), np.int64)
+    made[..., : rows.shape[-1]] = rows
+    return made

@@ -115,14 +115,21 @@ def _laid(slope: Tensor | None, piece: Tensor) -> Tensor:
     return (slope.permute(0, 2, 3, 1) if slope.ndim == 4 else slope).reshape(-1)
 
 
+class Pool:
+    """Memory that graphs share which never run at once, and whose results are used before the next one runs."""
+
+    def __init__(self) -> None:
+        self.handle, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+
 class Graph:
     """A function of tensors replayed as one CUDA graph; it must always be called with the same shapes.
 
     Its first call runs it a few times to warm up: `undo` puts back what that changed.
     """
 
-    def __init__(self, function: Callable[..., Any], undo: Sequence[Tensor] = ()) -> None:
-        self.function, self.undo = function, undo
+    def __init__(self, function: Callable[..., Any], undo: Sequence[Tensor] = (), pool: Pool | None = None) -> None:
+        self.function, self.undo, self.pool = function, undo, pool
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: list[Tensor] = []
         self.outputs: Any = None
@@ -142,8 +149,8 @@ class Graph:
         held = [{k: t.clone() for k, t in x.items()} if isinstance(x, Mapping) else x.clone() for x in inputs]
         self.inputs, kept = _flat(held), [tensor.clone() for tensor in self.undo]
         torch.cuda.synchronize()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(side):
+        pool = self.pool or Pool()
+        with torch.cuda.stream(pool.stream):
             for _ in range(3):
                 self.function(*held)
         torch.cuda.synchronize()
@@ -151,7 +158,7 @@ class Graph:
             tensor.copy_(before)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):
+        with torch.cuda.graph(graph, pool=pool.handle, stream=pool.stream):
             self.outputs = self.function(*held)
         torch.cuda.synchronize()
         self.graph = graph

@@ -15,6 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 
+def mean(values: Tensor, times: Tensor | None = None) -> Tensor:
+    """The mean of values (batch,), each as often as `times` says."""
+    return values.mean() if times is None else (values * times).sum() / times.sum()
+
+
 class Normaliser(nn.Module):
     """Running mean and deviation of value targets, each minibatch weighing 1 - `keep` (EWMA)."""
 
@@ -25,9 +30,9 @@ class Normaliser(nn.Module):
 
     moments: Tensor
 
-    def watch(self, targets: Tensor) -> None:
-        """Take a minibatch of targets in."""
-        seen = torch.stack([targets.mean(), (targets * targets).mean(), torch.ones_like(targets[0])])
+    def watch(self, targets: Tensor, times: Tensor | None = None) -> None:
+        """Take a minibatch of targets in, each as often as `times` says."""
+        seen = torch.stack([mean(targets, times), mean(targets * targets, times), torch.ones_like(targets[0])])
         self.moments.lerp_(seen, 1 - self.keep)
 
     def scale(self) -> tuple[Tensor, Tensor]:

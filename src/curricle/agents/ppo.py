@@ -183,6 +183,10 @@ class PPO(Agent):
         states = {name: adam.state[self.row.whole] for name, adam in self.adams.items()}
         return {f"{name}.{key}": tensor for name, state in states.items() for key, tensor in state.items()}
 
+    def moving(self) -> list[Tensor]:
+        """What a step of learning changes."""
+        return [self.row.whole.data, self.network.scale.moments, *self._moments().values()]
+
     # -- rollout ---------------------------------------------------------------------------------------------------
 
     def _lane(self, course: Course, me: int, team: Team) -> None:
@@ -363,8 +367,7 @@ class PPO(Agent):
         run: Any = work
         if self.options.graphs:
             key = ("update", len(batches[0]))
-            state = [self.row.whole.data, self.network.scale.moments, *self._moments().values()]
-            run = self._graphs.setdefault(key, Graph(work, undo=state))
+            run = self._graphs.setdefault(key, Graph(work, undo=self.moving()))
         for batch in torch.stack(list(batches)).to(self.device):
             course.figures += run(batch)
         course.minibatches += len(batches)

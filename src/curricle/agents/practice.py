@@ -61,7 +61,6 @@ class Course:
         self.total = -(-budget // len(settings))
         self.count = max(1, self.total // steps)
         self.returns = list[float]()
-        self.kept = list[Any]()  # for agents built on PPO
 
     report: Report
     tally: Tally
