@@ -64,8 +64,27 @@ def test_checkpoints_move_between_devices(tmp_path):
     here.practise([world.unaltered()], 100, seed=1, report=quiet)
 
 
-def test_distillation_runs_there():
-    figures = {}
-    agent = Distill(VAULT(), DistillOptions(environments=8, steps=64, hidden=32, passes=1, every=2))
-    agent.practise([VAULT().unaltered()], 4096, seed=0, report=lambda done, some: figures.update(some))
-    assert "distill/predict" in figures
+def test_distillation_as_graphs_agrees_with_the_plain_one():
+    """One rollout, so that both play the same episodes."""
+    world, found = VAULT(), []
+    design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
+    small = {"environments": 8, "steps": 256, "hidden": 32, "every": 1, "passes": 2, "compile": False, "bf16": False}
+    for graphs in (False, True):
+        agent = Distill(world, DistillOptions(**small, graphs=graphs))
+        agent.practise([design], 2048, seed=0, report=lambda done, some: found.append(some))
+        found[-1]["scale"] = agent.network.scale.moments.tolist()
+    first, second = found
+    assert {key[0] for key in agent._graphs} >= {"old", "goals", "match", "predict"}
+    for name in ("distill/match", "distill/predict"):
+        assert second[name] == pytest.approx(first[name], rel=0.01)
+    assert second["scale"] == pytest.approx(first["scale"], rel=1e-3)
+
+
+def test_distillation_learns_there():
+    world, figures = VAULT(), []
+    agent = Distill(world, DistillOptions(steps=64, minibatches=4, hidden=64, passes=1))
+    design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
+    agent.practise([design], 12_000, seed=0, report=lambda done, some: figures.append(some))
+    distilled = [some["distill/predict"] for some in figures if "distill/predict" in some]
+    assert distilled[-1] < distilled[0]
+    assert agent.measure([design], [1], 20)[0].share("open_2") > 0.7

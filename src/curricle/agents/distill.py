@@ -114,8 +114,9 @@ class Distill(PPO):
         told = window.told()
         if not told:
             return {}
-        for rows in _pieces(np.concatenate([one.rows for one in told]), self.options.most):
-            self._run("old", partial(self._note, window), self._sent(_filled(rows, self._size(len(rows)))))
+        rows = np.concatenate([one.rows for one in told])
+        for some in np.array_split(rows, -(-len(rows) // self.options.most)):  # of one size: one graph
+            self._run("old", partial(self._note, window), self._sent(_filled(some, self._size(len(some)))))
         sums = {"distill/match": list[Tensor](), "distill/predict": list[Tensor]()}
         for number in range(self.options.passes):
             rng = generator(seed, "pass", number)

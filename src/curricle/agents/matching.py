@@ -3,7 +3,7 @@
 Dykstra's projections of Benamou et al. 2015 (section 5), the ones of POT's `entropic_partial_wasserstein`. A projection
 scales whole rows, whole columns or everything, and Dykstra's correction takes the last such scale back, so three scales
 say all that three matrices would: rows r, columns c and the total s of the plan s * r_i * kernel_ij * c_j. A numba
-kernel does it on the host in 10 us a pair of sets of six; as operations on a GPU its rounds are bound by launches.
+kernel does it on the host: the sets are small and the rounds many, so on a GPU it would be bound by launches.
 """
 
 from collections.abc import Sequence

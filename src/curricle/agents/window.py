@@ -8,6 +8,7 @@ rows that count 0 times, can be replayed as CUDA graphs; the window's rows lie s
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,12 +36,12 @@ class Episode:
     rows: Rows
     goals: Rows
 
-    @property
+    @cached_property
     def ends(self) -> Rows:
         """The rows before and after each unlock (2, unlocks)."""
         return np.stack([self.rows[self.goals], self.rows[self.goals + 1]])
 
-    @property
+    @cached_property
     def following(self) -> Rows:
         """For each row the number of the next unlock; the last stretch has none and gets the number past the last."""
         return np.searchsorted(self.goals, np.arange(len(self.rows)))
