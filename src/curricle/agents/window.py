@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from curricle.agents.nets import Seen
-from curricle.agents.rollout import Rollout
+from curricle.agents.rollout import Rollout, picked
 
 Rows = NDArray[np.int64]
 Size = Callable[[int], int]
@@ -90,7 +90,7 @@ class Window:
 
     def seen(self, rows: Tensor) -> Seen:
         """Observations of some rows."""
-        return {n.removeprefix("seen."): t[rows] for n, t in self.data.items() if n.startswith("seen.")}
+        return {n.removeprefix("seen."): picked(t, rows) for n, t in self.data.items() if n.startswith("seen.")}
 
 
 def capacity(every: int, steps: int, count: int) -> int:
