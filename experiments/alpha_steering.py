@@ -197,7 +197,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
 def main() -> None:
     """Run the study, or print the tables of its data."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tables", action="store_true", help="only print the tables of the data that is there")
     arguments = parser.parse_args()
     if not arguments.tables:

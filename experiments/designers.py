@@ -51,11 +51,17 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         for name in ("policy", "tutor")
         for ratio in ("10:90", "90:10")
     },
+    "variants": {  # to choose defaults by, on seeds that the comparison does not use: --first 100
+        "policy, again 0.3": _policy("designer.again=0.3"),
+        "policy, again 0.9": _policy("designer.again=0.9"),
+        "policy, reach 0.5": _policy("designer.reach=0.5"),
+        "policy, others 0.3": _policy("designer.others=0.3"),
+        "policy, others 1": _policy("designer.others=1.0"),
+    },
     "parts": {
         "policy, no search": _policy("designer.search=0"),
         "policy, learnability": _policy("designer.shape=learnability"),
         "policy, aim alone": _policy("designer.others=0.0"),
-        "policy, all skills alike": _policy("designer.others=1.0", "designer.again=0.6"),
         "policy of tutor": _policy("designer.of=tutor"),
     },
 }

@@ -45,11 +45,11 @@ class PolicyOptions(OfOptions):
     floor: float = Field(0.02, ge=0, lt=1, description="Share of each knob's choice that stays uniform.")
     explore: float = Field(0.05, ge=0, le=1, description="Chance that a design is drawn from the policy unsearched.")
     search: int = Field(8, ge=0, description="Rounds of search under the forecast; 0: the policy alone.")
-    others: float = Field(0.5, ge=0, le=1, description="Worth of the skills beside a design's aim.")
+    others: float = Field(0.7, ge=0, le=1, description="Worth of the skills beside a design's aim.")
     dreams: int = Field(64, ge=1, description="Settings it imagines for each aim when it learns.")
     vivid: float = Field(2.0, ge=0, description="Weight of all it imagines for an aim; a tried design weighs up to 1.")
-    reach: float = Field(0.5, ge=0, le=1, description="Worth of a skill whose needs the agent never shows yet.")
-    again: float = Field(0.3, ge=0, le=1, description="Worth of a skill once another design of the cycle practises it.")
+    reach: float = Field(0.2, ge=0, le=1, description="Worth of a skill whose needs the agent never shows yet.")
+    again: float = Field(0.5, ge=0, le=1, description="Worth of a skill once another design of the cycle practises it.")
     fade: float = Field(0.7, gt=0, le=1, description="What an outcome still counts for a cycle later.")
     capacity: int = Field(512, ge=1, description="Outcomes the archive holds.")
 
@@ -156,7 +156,7 @@ class Policy(Designer):
         near = [min((rates[need] for need in skill.needs), default=1.0) for skill in brief.skills]
         now = np.array([rates[skill.name] for skill in brief.skills])
         room = (1 - now) * (1 - rewards.edge(self.reward)(now))
-        return np.asarray((0.02 + room) * (self.options.reach + (1 - self.options.reach) * np.array(near)))
+        return np.asarray((0.02 + room) * (self.options.reach + (1 - self.options.reach) * np.sqrt(near)))
 
     def _lessons(self, names: Sequence[str]) -> tuple[Rows, Floats]:
         """The archive as rows, and what each should count for the policy of each aim: hindsight for every skill."""
