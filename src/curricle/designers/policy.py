@@ -78,7 +78,7 @@ class Policy(Designer):
             self._meet(brief.skills, brief.original)
         if not self.archive.entries and (founders := self.maker.propose(brief, n, workshop)):
             return founders
-        rng, worth = generator(self.seed, "policy", brief.cycle), self._worth(brief)
+        rng, worth = generator(self.seed, "policy", brief.cycle), self._worth()
         edge, o = rewards.edge(self.reward), self.options
         search = Search(self.choices, self.forecast, edge, self._allowed, o.search, o.others)
         known = [self.space.encode(setting) for setting in self.archive.settings()]
@@ -146,17 +146,16 @@ class Policy(Designer):
         self.forecast = Forecast(self.space)
         self.met = True
 
-    def _worth(self, brief: Brief) -> Floats:
+    def _worth(self) -> Floats:
         """What designs for each skill are worth: the room it has in the original, as far as that does not teach it.
 
         A skill that is near alpha in the original is practised there anyway. Less while what it needs is missing.
         """
-        scores = brief.past[-1].scores.skills if brief.past else {}
-        rates = {skill.name: scores[skill.name].mean if skill.name in scores else 0.0 for skill in brief.skills}
-        near = [min((rates[need] for need in skill.needs), default=1.0) for skill in brief.skills]
-        now = np.array([rates[skill.name] for skill in brief.skills])
-        room = (1 - now) * (1 - rewards.edge(self.reward)(now))
-        return np.asarray((0.02 + room) * (self.options.reach + (1 - self.options.reach) * np.sqrt(near)))
+        home, reach = self.space.home[None], self.options.reach
+        rates, taught = self.forecast.rates(home)[0], self.forecast.expected(home, rewards.edge(self.reward))[0]
+        known = {skill.name: rate for skill, rate in zip(self.space.skills, rates, strict=True)}
+        near = [min((known[need] for need in skill.needs), default=1.0) for skill in self.space.skills]
+        return np.asarray((0.02 + (1 - rates) * (1 - taught)) * (reach + (1 - reach) * np.sqrt(near)))
 
     def _lessons(self, names: Sequence[str]) -> tuple[Rows, Floats]:
         """The archive as rows, and what each should count for the policy of each aim: hindsight for every skill."""
