@@ -270,6 +270,7 @@ def test_it_can_start_from_another_designer():
     designer = Policy(world.Setting, PolicyOptions(of="tutor"), seed=0)
     first = designer.propose(world.brief(1, 4), 3, Bench(world))
     assert [d.aim for d in first] == ["open_1"] * 3 and "handed out" in first[0].why
+    assert {design.by for design in first} == {"tutor-v1"}
     _, past = play(Policy(world.Setting, PolicyOptions(of="tutor"), seed=0), world, lock, cycles=1, n=3)
     designer.learn(past[0].designed, past[0].scores, Bench(world))
     second = designer.propose(world.brief(2, 4, past), 3, Bench(world))

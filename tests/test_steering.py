@@ -44,3 +44,11 @@ def test_the_data_of_the_study_is_what_the_code_gives(study):
     (line,) = [x for x in kept if (x["designer"], x["agent"], x["alpha"], x["seed"]) == ("policy", "improves", 0.5, 1)]
     again = study.measures(study.steer({"id": "policy", "alpha": 0.5}, "improves", 1), 0.5)
     assert line == pytest.approx({**line, **again}, abs=0.05)
+
+
+def test_the_page_shows_the_data(study, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["alpha_steering.py", "--tables"])
+    study.main()
+    steering, ranking = capsys.readouterr().out.strip().split("\n\n")
+    page = (ROOT / "experiments" / "README.md").read_text()
+    assert steering in page and ranking in page

@@ -77,7 +77,7 @@ class Policy(Designer):
         if not self.met:
             self._meet(brief.skills, brief.original)
         if not self.archive.entries and (founders := self.maker.propose(brief, n, workshop)):
-            return founders
+            return [design.model_copy(update={"by": design.by or self.maker.id}) for design in founders]
         rng, worth = generator(self.seed, "policy", brief.cycle), self._worth()
         edge, o = rewards.edge(self.reward), self.options
         search = Search(self.choices, self.forecast, edge, self._allowed, o.search, o.others)
