@@ -27,7 +27,10 @@ CPU = {
     "symbols": {"environments": 64, "steps": 64},
     "pixels": {"environments": 16, "steps": 32, "channels": (8, 16), "blocks": 1},
 }
-GPU = {"symbols": {"environments": 1024, "steps": 64}, "pixels": {"environments": 256, "steps": 16}}
+GPU = {"symbols": {"environments": 1024, "steps": 64}, "pixels": {"environments": 64, "steps": 64}}
+
+
+THREADS = {"symbols": 4, "pixels": 1} if torch.cuda.is_available() else {"symbols": 1, "pixels": 1}
 
 
 class Stopwatch:
@@ -125,13 +128,12 @@ def main() -> None:
     parser.add_argument("--view", choices=["symbols", "pixels", "both"], default="both")
     parser.add_argument("--seconds", type=float, default=20.0, help="How long each measurement takes, about.")
     parser.add_argument(
-        "--threads", type=int, default=0, help="Threads of the world, for each lane [1, beside a GPU 4]."
+        "--threads", type=int, default=0, help="Threads of the world, for each lane [1, for symbols beside a GPU 4]."
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="Options of PPO.")
     parser.add_argument("--no-reference", action="store_true")
     parser.add_argument("--json", action="store_true", help="End with one line of JSON.")
     given = parser.parse_args()
-    threads = given.threads or (4 if torch.cuda.is_available() else 1)
     changes = {name: json.loads(value) for name, _, value in (pair.partition("=") for pair in given.set)}
     known = None if given.no_reference else reference(given.seconds)
     watch, found = Stopwatch(), {}
@@ -139,7 +141,7 @@ def main() -> None:
     watch.watch(Lane, "_look", "rollout")
     watch.watch(ppo.PPO, "_update", "update")
     for view in ["symbols", "pixels"] if given.view == "both" else [given.view]:
-        result = ours(view, given.seconds, changes, threads, watch)
+        result = ours(view, given.seconds, changes, given.threads or THREADS[view], watch)
         result["reference"] = round(known, 1) if known else None
         result["ratio"] = round(result["steps_per_s"] / known, 1) if known else None
         found[view] = result

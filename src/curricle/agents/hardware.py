@@ -6,6 +6,7 @@ network runs in bfloat16 where that is enough, and rollout and update are replay
 
 import ctypes
 import functools
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from curricle.agents.team import shared
 from curricle.errors import AgentError
 
+LOG = logging.getLogger("curricle")
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -27,8 +29,12 @@ def device_of(wanted: Device, who: str) -> torch.device:
 
 
 def may_fork(device: torch.device) -> bool:
-    """Whether lanes can be processes: not beside a GPU, nor once this process has used one (autograd refuses it)."""
-    return device.type == "cpu" and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    """Whether lanes can be processes: where torch sees a GPU, its autograd refuses to work in a fork."""
+    if device.type == "cpu" and torch.cuda.device_count():
+        LOG.info(
+            "lanes are threads beside a GPU; hide it (CUDA_VISIBLE_DEVICES=) and they are processes, which is faster"
+        )
+    return device.type == "cpu" and not torch.cuda.device_count()
 
 
 def halved(device: torch.device, wanted: bool) -> AbstractContextManager[Any]:
