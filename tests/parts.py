@@ -5,7 +5,7 @@ from pathlib import Path
 
 from curricle.agent import Agent
 from curricle.designer import Designer
-from curricle.records import Outcome
+from curricle.records import Exchange, Outcome
 from curricle.registry import find, installed
 from curricle.world import World
 
@@ -31,6 +31,7 @@ class Bench:
         self.world, self.exchanges, self.trials = world, [], []
 
     cycle = 1
+    folder = Path("nowhere")
 
     def report(self, figures):
         """Nobody reads it."""
@@ -49,3 +50,6 @@ class Bench:
 
     def kept(self):
         return tuple(self.exchanges)
+
+    def spent(self):
+        return Exchange.total(self.exchanges)

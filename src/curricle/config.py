@@ -3,7 +3,7 @@
     seed = 0
     [world]      id = "crafter-v1", and the world's options
     [original]   knobs of the world that counts, where they differ from the declared ones
-    [designer]   id = "tutor-v1", and its options
+    [designer]   id = "tutor-v1", and its options; "auto": a language model if one is configured, else the tutor
     [agent]      id = "ppo-v1", and its options
     [schedule]   cycles, budgets, tests (loop.Schedule)
     [log]        TensorBoard, W&B, trackio (watcher.Log)
@@ -20,8 +20,10 @@ from typing import Any
 from pydantic import Field
 
 from curricle.agent import Agent
-from curricle.designer import Designer, OfOptions
+from curricle.designer import Designer, NamingOptions, OfOptions
 from curricle.errors import UsageError, nearest
+from curricle.llm import choose
+from curricle.llm.options import ModelOptions
 from curricle.loop import Loop, Schedule
 from curricle.records import Frozen, Options, Scores, checked
 from curricle.registry import find
@@ -32,7 +34,8 @@ from curricle.watcher import Log, Watcher, Watchers
 from curricle.world import World
 
 SECTIONS = ("world", "original", "designer", "agent", "schedule", "log")
-DEFAULTS: dict[str, dict[str, Any]] = {"designer": {"id": "tutor"}, "agent": {"id": "tabular"}}
+AUTO = "auto"
+DEFAULTS: dict[str, dict[str, Any]] = {"designer": {"id": AUTO}, "agent": {"id": "tabular"}}
 
 
 class Top(Options):
@@ -57,6 +60,8 @@ class Config:
     log: Log
     names: Mapping[str, str]
     """How each part is to be found again: an id, or a place in code."""
+    why: str = ""
+    """Why this designer, where nobody named one."""
 
     def to_toml(self) -> dict[str, Any]:
         """Plain data that resolves to this config again."""
@@ -97,6 +102,19 @@ def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
     return changed
 
 
+def with_llm(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The same config with this language model: as its designer, or as the source of its designer's proposals."""
+    table, given = _table(config, "designer"), choose.named(name)
+    id = str(table.get("id", AUTO))
+    kind = find(Designer, "llm" if id == AUTO else id)
+    if issubclass(kind.Options, ModelOptions):
+        return {**config, "designer": {**table, "id": "llm" if id == AUTO else id, **given}}
+    source = str(table.get("of", "llm"))
+    if not issubclass(kind.Options, OfOptions) or not issubclass(find(Designer, source).Options, ModelOptions):
+        raise UsageError(f"--llm {name}: the designer {id} asks no language model; leave it out, or use llm")
+    return {**config, "designer": {**table, "of": source, "of_options": {**table.get("of_options", {}), **given}}}
+
+
 def original(world: type[World], pairs: Sequence[str]) -> Setting:
     """A world's setting with some knobs given as `knob=value` pairs."""
     return world().setting(override({}, [f"original.{pair}" for pair in pairs]).get("original", {}))
@@ -115,6 +133,7 @@ def resolve(config: Mapping[str, Any]) -> Config:
         if tables[name].get("id", suggested.get("id")) != suggested.get("id"):
             suggested = {}  # suggestions for one agent or designer do not fit another
         tables[name] = suggested | tables[name]
+    tables["designer"], why = _chosen(tables["designer"])
     designer, agent = find(Designer, str(tables["designer"]["id"])), find(Agent, str(tables["agent"]["id"]))
     found: dict[str, Any] = {"world": world, "designer": designer, "agent": agent}
     names = {name: _lasting_name(str(tables[name].pop("id")), part.id) for name, part in found.items()}
@@ -131,6 +150,7 @@ def resolve(config: Mapping[str, Any]) -> Config:
         schedule=checked(Schedule, tables["schedule"], "[schedule]"),
         log=checked(Log, tables["log"], "[log]"),
         names=names,
+        why=why,
     )
 
 
@@ -185,6 +205,19 @@ def _train(config: Config, parts: tuple[World, Designer, Agent], run: Run, watch
         told.close()
 
 
+def _chosen(table: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Who designs where that is left open, and why; the options beside `auto` are the language model's."""
+    if table["id"] != AUTO:
+        return table, ""
+    llm = {**table, "id": "llm"}
+    if table.get("model"):
+        return llm, "auto: a model is configured"
+    if choose.from_environment():
+        return llm, f"auto: {choose.VARIABLE} names a model"
+    checked(find(Designer, "llm").Options, {name: v for name, v in table.items() if name != "id"}, "[designer] auto")
+    return {"id": "tutor"}, f"auto: no language model is configured, {choose.VARIABLE} is not set"
+
+
 def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     table = config.get(name, {})
     if not isinstance(table, Mapping):
@@ -197,11 +230,13 @@ def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _options(part: Any, table: Mapping[str, Any], what: str) -> Options:
     """Check a part's options; an option that names another designer gets that one's lasting name."""
     options: Options = checked(part.Options, table, what)
-    if isinstance(options, OfOptions):
-        maker = find(Designer, options.of)
-        inner = _options(maker, options.of_options, f"{what}, of_options of {maker.id}")
-        lasting = {"of": _lasting_name(options.of, maker.id), "of_options": Frozen(_plain(inner))}
-        options = options.model_copy(update=lasting)
+    if isinstance(options, ModelOptions):
+        options = choose.settled(options, what)
+    for name in options.naming if isinstance(options, NamingOptions) else ():
+        named, beside = getattr(options, name), f"{name}_options"
+        other = find(Designer, named)
+        inner = _options(other, getattr(options, beside), f"{what}, {beside} of {other.id}")
+        options = options.model_copy(update={name: _lasting_name(named, other.id), beside: Frozen(_plain(inner))})
     return options
 
 

@@ -21,6 +21,8 @@ class Workshop(Protocol):
     """What a designer may use while it works; the loop provides it."""
 
     cycle: int
+    folder: Path
+    """Where prompts for a person and their answers lie; it outlives a killed step, and may not exist yet."""
 
     def trial(self, designs: Sequence[Design], *, episodes: int = 12, practised: int | None = None) -> list[Outcome]:
         """Test designs without updates: by the current agent, or by a newcomer that practised in the original first.
@@ -37,10 +39,20 @@ class Workshop(Protocol):
     def kept(self) -> Sequence[Exchange]:
         """The exchanges of this very step; after a crash, answers that were paid for and are still to be used."""
 
+    def spent(self) -> Mapping[str, float]:
+        """What all exchanges of the run cost so far: the sum of their `usage`."""
 
-class OfOptions(records.Options):
+
+class NamingOptions(records.Options):
+    """Options that name other designers: beside each such option `x` stands another, `x_options`, with that one's."""
+
+    naming: ClassVar[tuple[str, ...]] = ()
+
+
+class OfOptions(NamingOptions):
     """Options of a designer that works on another one's proposals."""
 
+    naming = ("of",)
     of: str = Field("random", description="The designer whose proposals are used.")
     of_options: FrozenMap[str, Any] = Field(Frozen(), description="Options of that designer.")
 
@@ -71,35 +83,3 @@ class Designer(ABC):
     def load(self, folder: Path) -> None:
         """Take up the state that `save` wrote."""
         return
-
-
-def describe(brief: Brief) -> str:
-    """Put a brief into words, out of the world's declaration alone: what a language model or a person designs from."""
-    skills = [f"- {s.name}" + (f" (needs {', '.join(s.needs)})" if s.needs else "") for s in brief.skills]
-    lines = [
-        f"# {brief.world}, cycle {brief.cycle} of {brief.cycles}",
-        "",
-        brief.guide.strip(),
-        "",
-        "## Skills",
-        "",
-        *skills,
-    ]
-    lines += ["", "## Knobs", "", *(f"- {knob.line}" for knob in brief.knobs)]
-    changed = [f"{k.name} = {brief.original[k.name]}" for k in brief.knobs if brief.original[k.name] != k.default]
-    if changed:
-        lines += ["", f"In the original of this run: {', '.join(changed)}."]
-    if brief.past:
-        scores = brief.past[-1].scores
-        lines += ["", "## The agent in the original world (mean and one standard deviation)", ""]
-        lines += [f"- {name}: {score.mean:.0%} +/- {score.std:.0%}" for name, score in scores.skills.items()]
-        lines += ["", "## The previous designs", "", *(_told(outcome, brief) for outcome in brief.past[-1].designed)]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _told(outcome: Outcome, brief: Brief) -> str:
-    """One earlier design and what came of it, in a line."""
-    differs = {name: v for name, v in outcome.design.setting.items() if v != brief.original.get(name)}
-    setting = ", ".join(f"{name} = {value}" for name, value in differs.items()) or "as the original"
-    rate = f"{outcome.rate:.0%} of {outcome.attempts} attempts" if outcome.rate is not None else "no attempt finished"
-    return f"- aim {outcome.design.aim or 'everything'}: {setting}. Success: {rate}."

@@ -40,6 +40,12 @@ class ModelError(CurricleError):
     """A language model cannot be reached or used as asked."""
 
 
+class Waiting(CurricleError):
+    """A person is to answer a prompt by hand and has not yet; the run goes on from here when it is resumed."""
+
+    exit_code = 3
+
+
 class WorldError(CurricleError):
     """A world broke down while it was played."""
 

@@ -202,7 +202,7 @@ class _Workshop:
     """The designer's way to the agent and to the run folder; see `designer.Workshop`."""
 
     def __init__(self, loop: Loop, step: Step) -> None:
-        self.loop, self.step, self.cycle = loop, step, step.cycle
+        self.loop, self.step, self.cycle, self.folder = loop, step, step.cycle, loop.run.by_hand
 
     def trial(self, designs: Sequence[Design], *, episodes: int = 12, practised: int | None = None) -> list[Outcome]:
         if not designs:
@@ -226,3 +226,6 @@ class _Workshop:
 
     def kept(self) -> Sequence[Exchange]:
         return self.loop.run.kept(self.step)
+
+    def spent(self) -> Mapping[str, float]:
+        return self.loop.run.spent()

@@ -292,9 +292,21 @@ class Exchange(Record):
     model: str = ""
     finish: str = ""
     """Why the reply ended, in the endpoint's words."""
-    error: str = ""
+    error: Prose = ""
     """What went wrong, where there is no reply."""
+    again: Annotated[float, Field(ge=0)] | None = None
+    """Where the same call may succeed later: the seconds that the endpoint asks to wait first (0: it says nothing)."""
     usage: FrozenMap[str, float] = Frozen()
+    """What it cost: calls, tokens_in, tokens_out, and dollars where prices are known."""
+
+    @staticmethod
+    def total(exchanges: Iterable["Exchange"]) -> dict[str, float]:
+        """The ledger: what exchanges cost together, figure by figure."""
+        total: dict[str, float] = {}
+        for exchange in exchanges:
+            for name, amount in exchange.usage.items():
+                total[name] = total.get(name, 0.0) + amount
+        return total
 
 
 class Task(Record):

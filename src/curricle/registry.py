@@ -16,8 +16,10 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from curricle.agent import Agent
-from curricle.designer import Designer
+from curricle.designer import Designer, NamingOptions
 from curricle.errors import PluginError, UsageError, nearest
+from curricle.records import checked
+from curricle.setting import Setting
 from curricle.world import ID, World
 
 T = TypeVar("T", bound=World | Designer | Agent)
@@ -33,6 +35,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "random-v1": "curricle.designers.baselines:Random",
         "easy_to_hard-v1": "curricle.designers.baselines:EasyToHard",
         "adversarial-v1": "curricle.designers.baselines:Adversarial",
+        "llm-v1": "curricle.designers.llm:LLM",
         "tutor-v1": "curricle.designers.tutor:Tutor",
         "policy-v1": "curricle.designers.policy:Policy",
     },
@@ -58,6 +61,12 @@ def find(kind: type[T], name: str) -> type[T]:
         bare = [id.rpartition("-v")[0] for id in known]
         raise UsageError(f"there is no {_group(kind)[:-1]} {name!r}: {nearest(name, [*known, *bare])}")
     return _load(kind, newest, known[newest])
+
+
+def named(options: NamingOptions, which: str, setting: type[Setting], seed: int) -> Designer:
+    """Make the designer that an option of another one names, with the options beside that name."""
+    maker, beside = find(Designer, getattr(options, which)), f"{which}_options"
+    return maker(setting, checked(maker.Options, getattr(options, beside), f"{beside} of {maker.id}"), seed)
 
 
 def installed(kind: type[T]) -> Iterator[tuple[str, type[T] | PluginError]]:

@@ -3,7 +3,8 @@
     config.toml          resolved config; itself runnable, written first: it makes a folder a run
     journal.jsonl        one line a finished step: the marker, written last
     designs.jsonl  outcomes.jsonl  scores.jsonl  metrics.jsonl      records, one a line, in the order they were made
-    exchanges.jsonl      every exchange with a language model, kept the moment it is over
+    exchanges.jsonl      every exchange with a language model, kept the moment it is over: also the ledger of its cost
+    by_hand/             prompts that a person is to answer, and the answers
     checkpoints/         agent and designer as of the last marker (safetensors and JSON)
     environment.jsonl  timings.jsonl  tensorboard/      when, where and how fast; not part of the result
 
@@ -36,7 +37,7 @@ R = TypeVar("R", Design, Outcome, Scores)
 
 CONFIG, JOURNAL, METRICS, EXCHANGES = "config.toml", "journal.jsonl", "metrics.jsonl", "exchanges.jsonl"
 ENVIRONMENT, TIMINGS, CHECKPOINTS = "environment.jsonl", "timings.jsonl", "checkpoints"
-TENSORBOARD, LOCK = "tensorboard", "lock"
+TENSORBOARD, LOCK, BY_HAND = "tensorboard", "lock", "by_hand"
 FILES: dict[type[Record], str] = {Design: "designs.jsonl", Outcome: "outcomes.jsonl", Scores: "scores.jsonl"}
 TRIMMED = (*FILES.values(), METRICS)
 UNTRIMMED = (JOURNAL, EXCHANGES, ENVIRONMENT, TIMINGS)
@@ -73,7 +74,7 @@ class Run:
     """A run folder opened for work by this process; `with Run.open(folder) as run:`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.tensorboard, self.by_hand = folder, folder / TENSORBOARD, folder / BY_HAND
         self._lock = filelock.FileLock(folder / LOCK, timeout=0)
         try:
             self._lock.acquire()
@@ -119,11 +120,6 @@ class Run:
         run = cls(folder)
         run._note(ENVIRONMENT, {"resumed": _now(), **environment()})
         return run
-
-    @property
-    def tensorboard(self) -> Path:
-        """Where the event files go."""
-        return self.folder / TENSORBOARD
 
     def __enter__(self) -> "Run":
         return self
@@ -172,6 +168,10 @@ class Run:
     def kept(self, step: Step) -> list[Exchange]:
         """The exchanges of a step, those of earlier sittings included."""
         return [exchange for at, exchange in self._exchanges if at == step]
+
+    def spent(self) -> dict[str, float]:
+        """What the exchanges of all steps cost so far."""
+        return Exchange.total(exchange for _, exchange in self._exchanges)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 

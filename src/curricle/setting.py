@@ -8,7 +8,7 @@ Out of this one declaration come the prompt text and JSON schema for a language 
 heads of a policy and the command line's help. The defaults are the original world, the one that counts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 import annotated_types
@@ -79,13 +79,7 @@ class Setting(BaseModel):
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """JSON schema for structured output: every knob required, none else, small integer ranges as enums."""
-        properties = {k.name: _schema(k) for k in cls._knobs}
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": [k.name for k in cls._knobs],
-            "additionalProperties": False,
-        }
+        return schema_of(cls._knobs)
 
     @property
     def values(self) -> Values:
@@ -133,6 +127,16 @@ def _draw(knob: Knob, rng: np.random.Generator) -> Value:
         return float(rng.uniform(knob.low, knob.high))
     levels = knob.levels()
     return levels[int(rng.integers(len(levels)))]
+
+
+def schema_of(knobs: Sequence[Knob]) -> dict[str, Any]:
+    """JSON schema of a setting with these knobs."""
+    return {
+        "type": "object",
+        "properties": {k.name: _schema(k) for k in knobs},
+        "required": [k.name for k in knobs],
+        "additionalProperties": False,
+    }
 
 
 def _schema(knob: Knob) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The command line. Results go to stdout, progress and errors to stderr; it is quiet when nobody watches.
 
-Exit codes: 0 done, 1 the run could not go on, 2 the command or config is wrong, 130 interrupted (and resumable).
+Exit codes: 0 done, 1 the run could not go on, 2 the command or config is wrong, 3 a person is to answer a prompt first
+(and resumable), 130 interrupted (and resumable).
 """
 
 import logging
@@ -13,7 +14,7 @@ from rich.markup import escape
 from curricle import __version__
 from curricle.cli import parts, runs, scenes  # noqa: F401 - each adds its commands to the app
 from curricle.cli.shell import app, err
-from curricle.errors import CurricleError
+from curricle.errors import CurricleError, Waiting
 
 
 @app.callback(invoke_without_command=True)
@@ -32,5 +33,6 @@ def main() -> None:
     try:
         app()
     except CurricleError as error:
-        err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        word = "[bold yellow]waiting:[/]" if isinstance(error, Waiting) else "[bold red]error:[/]"
+        err.print(f"{word} {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)

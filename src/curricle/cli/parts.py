@@ -9,8 +9,10 @@ from rich.markup import escape
 from curricle import config
 from curricle.agent import Agent
 from curricle.cli.shell import WorldName, app, out
-from curricle.designer import Designer, describe
+from curricle.designer import Designer
+from curricle.designers.llm import LLM, LLMOptions
 from curricle.errors import UsageError
+from curricle.llm.model import as_text
 from curricle.records import Cycle, Design, Options, Outcome, Scores
 from curricle.registry import KINDS, find, installed
 from curricle.run import read_config, read_records
@@ -24,19 +26,18 @@ def design(
         Path | None, typer.Option("--run", metavar="RUN", help="Tell what happened in this run.")
     ] = None,
 ) -> None:
-    """Print the brief that a designer would get next."""
+    """Print the exact prompt that a language model would get next."""
     kind = find(World, world)
-    if run_folder is None:
-        cycles = config.resolve({"world": {"id": world}}).schedule.cycles
-        print(describe(kind().brief(1, cycles)), end="")
-        return
-    settled = config.resolve(read_config(run_folder))
+    plain = read_config(run_folder) if run_folder else {"world": {"id": world}, "designer": {"id": "tutor"}}
+    settled = config.resolve(plain)
     if settled.world.id != kind.id:
         raise UsageError(f"{run_folder} is a run in {settled.world.id}, not in {kind.id}")
-    cycles, past = settled.schedule.cycles, _past(run_folder)
+    cycles, past = settled.schedule.cycles, _past(run_folder) if run_folder else []
     cycle = min(len(past) + 1, cycles)  # of a finished run: the last one its designer got
     brief = settled.world(settled.world_options, settled.original).brief(cycle, cycles, past[: cycle - 1])
-    print(describe(brief), end="")
+    options = settled.designer_options
+    designer = LLM(kind.Setting, options if isinstance(options, LLMOptions) else LLMOptions())
+    print(as_text(designer.prompt(brief, settled.schedule.designs)))
 
 
 @app.command()

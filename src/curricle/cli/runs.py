@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+import tomli_w
 import typer
 
 from curricle import config
 from curricle.cli.shell import Run, Set, app, err, out, say, tell
+from curricle.llm.options import ModelOptions
 from curricle.loop import test_scores
 from curricle.watcher import Watcher
 
@@ -18,22 +20,34 @@ def run(
     source: Annotated[
         str, typer.Argument(metavar="WORLD|CONFIG.toml", help="A world (see `worlds`), or a config file.")
     ],
-    designer: Annotated[str | None, typer.Option(help="Who makes the designs (see `designers`).")] = None,
+    designer: Annotated[
+        str | None, typer.Option(help="Who makes the designs (see `designers`) [default: auto].")
+    ] = None,
     agent: Annotated[str | None, typer.Option(help="Who learns (see `agents`).")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the whole run.")] = None,
+    llm: Annotated[
+        str | None, typer.Option(help="Its language model: hand, replay:RUN, local, a name, or name@http://...")
+    ] = None,
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="The run folder [default: a new one in runs/].")
     ] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and start nothing.")] = False,
     pairs: Set = None,
 ) -> None:
     """Start a run and see it through."""
     chosen = config.load(source)
     given = {"designer.id": designer, "agent.id": agent, "seed": seed}
     named = [f"{key}={value}" for key, value in given.items() if value is not None]
-    resolved = config.resolve(config.override(chosen, [*named, *(pairs or [])]))
+    chosen = config.override(chosen, named)
+    if llm is not None:
+        chosen = config.with_llm(chosen, llm)
+    resolved = config.resolve(config.override(chosen, pairs or []))
+    if dry:
+        print(tomli_w.dumps(resolved.to_toml()), end="")
+        return
     folder = out_folder or _new_folder(resolved)
     tell(
-        f"{folder}: world {resolved.world.id}, designer {resolved.designer.id}, agent {resolved.agent.id}, "
+        f"{folder}: world {resolved.world.id}, designer {_who(resolved)}, agent {resolved.agent.id}, "
         f"seed {resolved.seed}"
     )
     with _progress(folder) as progress:
@@ -77,6 +91,14 @@ def evaluate(
 
     settled, agent = config.trained(folder)
     out.print(scores_table(test_scores(agent, seeds, episodes), f"{settled.world.id}, {settled.agent.id}"))
+
+
+def _who(resolved: config.Config) -> str:
+    """The designer, its language model, and why it was chosen where nobody named one."""
+    options = resolved.designer_options
+    model = f"{options.model} {options.base_url}".strip() if isinstance(options, ModelOptions) else ""
+    said = ", ".join(text for text in (model, resolved.why) if text)
+    return resolved.designer.id + (f" ({said})" if said else "")
 
 
 def _show(folder: Path) -> None:

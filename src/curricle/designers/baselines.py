@@ -12,8 +12,8 @@ from pydantic import Field
 
 from curricle.designer import Designer, OfOptions, Workshop
 from curricle.errors import RunDamaged
-from curricle.records import Brief, Design, Outcome, checked
-from curricle.registry import find
+from curricle.records import Brief, Design, Outcome
+from curricle.registry import named
 from curricle.seeds import generator
 from curricle.setting import Setting
 
@@ -57,8 +57,7 @@ class Fixed(Designer):
 
     def __init__(self, setting: type[Setting], options: OfOptions | None = None, seed: int = 0) -> None:
         super().__init__(setting, options, seed)
-        maker = find(Designer, self.options.of)
-        self.maker = maker(setting, checked(maker.Options, self.options.of_options, f"of_options of {maker.id}"), seed)
+        self.maker = named(self.options, "of", setting, seed)
         self.designs: list[Design] = []
 
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:

@@ -6,8 +6,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from curricle.records import Design, Score, Scores
-from curricle.run import read_config, read_records
+from curricle.records import Design, Exchange, Score, Scores
+from curricle.run import read_config, read_exchanges, read_records
 
 
 def table(folder: Path | str) -> Group:
@@ -30,7 +30,7 @@ def table(folder: Path | str) -> Group:
     shown.add_section()
     shown.add_row("headline", *(f"{record.headline:.1f}  " for _, record in scores), style="bold")
     shown.add_row("reward", *(f"{record.reward.mean:.2f}  " for _, record in scores))
-    return Group(shown, *_trained(scores[-1][1] if scores else None))
+    return Group(shown, *_trained(scores[-1][1] if scores else None), *_spent(folder), *_replaced(folder))
 
 
 def scores_table(scores: Scores, title: str) -> Table:
@@ -48,6 +48,26 @@ def scores_table(scores: Scores, title: str) -> Table:
 
 def _percent(score: Score) -> str:
     return f"{100 * score.mean:.0f} ± {100 * score.std:.0f}"
+
+
+def _spent(folder: Path) -> list[str]:
+    """The ledger: what the run's language model cost."""
+    exchanges = [exchange for _, exchange in read_exchanges(folder)]
+    if not exchanges:
+        return []
+    total, failed = Exchange.total(exchanges), sum(bool(exchange.error) for exchange in exchanges)
+    parts = [f"{total.get('calls', 0):,.0f} calls" + (f", {failed} of them failed" if failed else "")]
+    parts += [f"{total['cached']:,.0f} answers from the cache"] if "cached" in total else []
+    parts += [f"{total.get('tokens_in', 0):,.0f} tokens read, {total.get('tokens_out', 0):,.0f} written"]
+    parts += [f"${total['dollars']:.4f}"] if "dollars" in total else []
+    return [f"language model: {'; '.join(parts)}"]
+
+
+def _replaced(folder: Path) -> list[str]:
+    """Cycles in which a stated fallback designed."""
+    own = read_config(folder)["designer"]["id"]
+    others = {(step.cycle, d.by) for step, d in read_records(folder, Design) if d.by != own and d.changed}
+    return [f"cycle {cycle} was designed by {by} instead of {own}" for cycle, by in sorted(others)]
 
 
 def _trained(scores: Scores | None) -> list[str]:

@@ -1,0 +1,201 @@
+"""JSON as models write it: comments, trailing commas, single quotes, `True`, bare words, brackets that never close.
+
+`values(text)` finds every object and list in a text and reads it leniently, in one pass: its time is linear in the
+text, it never recurses, and what is nested deeper than any design needs is read as nothing. Nothing is executed.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+DEEPEST = 32
+_OPEN, _CLOSE = {"{": "{", "[": "[", "(": "["}, {"}": "{", "]": "[", ")": "["}
+_QUOTES = {'"': '"', "'": "'", "`": "`", "\u201c": "\u201d", "\u2018": "\u2019", "\u00ab": "\u00bb"}
+_START = re.compile(r"[{\[]")
+_SPACE = re.compile(r"\s+")
+_BARE = re.compile(r"(?:[^\s{}\[\](),:;=\"'`\u201c\u2018\u00ab#/]|(?<=\w)['\u2019](?=\w)|/(?![/*]))+")
+_ENDS = re.compile(r"[ \t]*(?:\r?\n|$|\s*(?:[,:;=}\])]|//|#|/\*))")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "", "f": "", "0": ""}
+_WORDS = {"true": True, "false": False, "null": None, "none": None, "undefined": None}
+_NUMBER = re.compile(r"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,9})?")
+
+
+class Cut(dict[str, Any]):
+    """An object whose end is missing; `torn` where its last word is missing, too."""
+
+    torn = False
+
+
+class Word(str):
+    """A word without quotes, which may stand for something else than itself."""
+
+
+_NOTHING: Any = object()
+
+
+@dataclass
+class _Frame:
+    """A container that is open: what it holds, and what was read last and belongs nowhere yet."""
+
+    kind: str
+    items: dict[str, Any] | list[Any]
+    key: str | None = None
+    held: Any = _NOTHING
+    nameless: int = 0
+
+    def take(self, value: Any, new_line: bool) -> None:
+        """Hold a value; one that is held already is done, unless both are words of one phrase."""
+        if isinstance(self.held, Word) and isinstance(value, Word) and not new_line:
+            self.held = Word(f"{self.held} {value}")
+            return
+        self.commit()
+        self.held = value
+
+    def comma(self) -> None:
+        """What was held is done; a name without a value is nothing."""
+        self.commit()
+        self.key = None
+
+    def colon(self) -> None:
+        """What was held is a name."""
+        if self.held is not _NOTHING and self.kind == "{" and self.key is None:
+            self.key, self.held = str(self.held), _NOTHING
+
+    def commit(self) -> None:
+        """Put what is held where it belongs."""
+        if self.held is not _NOTHING and not (isinstance(self.held, Word) and set(self.held) <= set(".\u2026")):
+            value = _meaning(self.held)
+            if isinstance(self.items, list):
+                self.items.append(value)
+            elif self.key is not None:
+                self.items[self.key] = value
+            elif isinstance(value, dict | list):  # an object inside an object, without a name
+                self.nameless += 1
+                self.items[f"#{self.nameless}"] = value
+        if self.held is not _NOTHING:
+            self.key, self.held = None, _NOTHING
+
+
+def values(text: str) -> Iterator[Any]:
+    """Every object and list of a text, from left to right."""
+    at = 0
+    while match := _START.search(text, at):
+        value, at = _container(text, match.start())
+        yield value
+
+
+def _container(text: str, at: int) -> tuple[Any, int]:
+    """Read the container that begins here; gives its value and where it ends."""
+    stack: list[_Frame] = []
+    skipped, new_line, torn = 0, False, False
+    while at < len(text):
+        char = text[at]
+        if space := _SPACE.match(text, at):
+            new_line, at = new_line or "\n" in space[0], space.end()
+            continue
+        if (after := _comment(text, at)) > at:
+            at = after
+            continue
+        if char in _OPEN:
+            at += 1
+            if skipped or len(stack) >= DEEPEST:
+                skipped += 1
+            else:
+                if stack:
+                    stack[-1].take(_NOTHING, True)
+                stack.append(_Frame(_OPEN[char], {} if _OPEN[char] == "{" else []))
+        elif char in _CLOSE:
+            at += 1
+            if skipped:
+                skipped -= 1
+            elif _close(stack, _CLOSE[char]):
+                return stack[0].items, at
+        elif char in _QUOTES:
+            word, at, torn = _string(text, at)
+            if not skipped and not torn:
+                stack[-1].take(word, new_line)
+        elif char in ",;:=":
+            at += 2 if text.startswith("=>", at) else 1
+            if not skipped:
+                stack[-1].comma() if char in ",;" else stack[-1].colon()
+        else:
+            bare = _BARE.match(text, at)
+            if bare and not skipped:
+                stack[-1].take(Word(bare[0]), new_line)
+            at = bare.end() if bare else at + 1
+        new_line = False
+    return _ended(stack, torn), at
+
+
+def _close(stack: list[_Frame], kind: str) -> bool:
+    """Close the innermost container of a kind, and those left open inside it; True when the outermost is closed."""
+    if kind not in [frame.kind for frame in stack]:
+        return False  # a bracket that nothing opened
+    while True:
+        frame = stack[-1]
+        frame.commit()
+        if len(stack) == 1:
+            return True
+        stack.pop()
+        stack[-1].held = frame.items
+        if frame.kind == kind:
+            return False
+
+
+def _ended(stack: list[_Frame], torn: bool) -> Any:
+    """The text ended inside containers: give what there is, marked as cut."""
+    inner: Any = _NOTHING
+    for frame in reversed(stack):
+        torn = torn or (frame.key is not None and frame.held is _NOTHING and inner is _NOTHING)
+        if inner is not _NOTHING:
+            frame.held = inner
+        frame.commit()
+        inner = frame.items
+        if isinstance(inner, dict):
+            inner = Cut(inner)
+            inner.torn = torn
+        torn = False
+    return inner
+
+
+def _comment(text: str, at: int) -> int:
+    """Where a comment that begins here ends."""
+    if text.startswith("/*", at):
+        end = text.find("*/", at + 2)
+        return len(text) if end < 0 else end + 2
+    if text.startswith("//", at) or text[at] == "#":
+        end = text.find("\n", at)
+        return len(text) if end < 0 else end
+    return at
+
+
+def _string(text: str, at: int) -> tuple[str, int, bool]:
+    """A quoted text, where it ends, and whether its end is missing; a quote inside it does not end it."""
+    close, start, at = _QUOTES[text[at]], at + 1, at + 1
+    while (end := text.find(close, at)) >= 0:
+        before = end
+        while before > start and text[before - 1] == "\\":
+            before -= 1
+        if (end - before) % 2 == 0 and _ENDS.match(text, end + 1):
+            return _ESCAPE.sub(_unescaped, text[start:end]), end + 1, False
+        at = end + 1
+    return text[start:], len(text), True
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1]
+    return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPED.get(code, code)
+
+
+def _meaning(value: Any) -> Any:
+    """What a word without quotes stands for."""
+    if not isinstance(value, Word):
+        return value
+    if value.lower() in _WORDS:
+        return _WORDS[value.lower()]
+    if not _NUMBER.fullmatch(value):
+        return str(value)
+    number = float(value)
+    return int(value) if re.fullmatch(r"[+-]?\d+", value) else number

@@ -1,0 +1,133 @@
+"""A real HTTP server on loopback that speaks enough of an OpenAI-compatible endpoint, well or badly, as a script says."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+def chat(content, finish="stop", **more):
+    """The body of a chat completion."""
+    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content, **more}}
+    usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+    return json.dumps({"id": "x", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage})
+
+
+class Loopback:
+    """`with Loopback([act, ...]) as server:` - each request is answered by the next act, the last one for ever."""
+
+    def __init__(self, acts: Sequence[Callable]) -> None:
+        self.acts, self.requests, self.headers = list(acts), [], []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.requests.append(body)
+                outer.headers.append({name.lower(): value for name, value in self.headers.items()})
+                act = outer.acts[min(len(outer.requests), len(outer.acts)) - 1]
+                try:
+                    act(self, body)
+                except (BrokenPipeError, ConnectionResetError):
+                    pass
+                self.close_connection = True
+
+            def say(self, status, text, kind="application/json", **headers):
+                data = text.encode("utf-8", "surrogatepass")
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(data)))
+                for name, value in headers.items():
+                    self.send_header(name.replace("_", "-"), value)
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.server.block_on_close = False
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def says(content, finish="stop", **more):
+    return lambda handler, body: handler.say(200, chat(content, finish, **more))
+
+
+def answers(status, text="", kind="application/json", **headers):
+    return lambda handler, body: handler.say(status, text, kind, **headers)
+
+
+def echoes(status):
+    """Repeats the key in its error, as some do."""
+    return lambda handler, body: handler.say(status, json.dumps({"error": {"message": dict(handler.headers)}}))
+
+
+def drops(handler, body):
+    handler.connection.close()
+
+
+def breaks_off(handler, body):
+    """Promises more than it sends."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "10000")
+    handler.end_headers()
+    handler.wfile.write(b'{"choices": [')
+    handler.wfile.flush()
+
+
+def stalls(handler, body):
+    time.sleep(3)
+
+
+def drips(handler, body):
+    """A byte now and then: never idle for long, never done."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "10000")
+    handler.end_headers()
+    for _ in range(100):
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+        time.sleep(0.05)
+
+
+def slowly(content):
+    """The whole answer, in small pieces."""
+
+    def act(handler, body):
+        data = chat(content).encode()
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        for i in range(0, len(data), 40):
+            handler.wfile.write(data[i : i + 40])
+            handler.wfile.flush()
+            time.sleep(0.005)
+
+    return act
+
+
+def refuses(*fields, then):
+    """Answers 400 as long as a request holds one of these fields."""
+
+    def act(handler, body):
+        for field in fields:
+            if field in body:
+                message = f"Unsupported parameter: '{field}' is not supported with this model."
+                handler.say(400, json.dumps({"error": {"message": message}}))
+                return
+        then(handler, body)
+
+    return act
