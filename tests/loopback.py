@@ -1,5 +1,6 @@
-"""A real HTTP server on loopback that speaks enough of an OpenAI-compatible endpoint, well or badly, as a script says."""
+"""A real HTTP server on loopback that acts as an OpenAI-compatible endpoint, well or badly, as a script says."""
 
+import contextlib
 import json
 import threading
 import time
@@ -29,10 +30,8 @@ class Loopback:
                 outer.requests.append(body)
                 outer.headers.append({name.lower(): value for name, value in self.headers.items()})
                 act = outer.acts[min(len(outer.requests), len(outer.acts)) - 1]
-                try:
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     act(self, body)
-                except (BrokenPipeError, ConnectionResetError):
-                    pass
                 self.close_connection = True
 
             def say(self, status, text, kind="application/json", **headers):

@@ -117,21 +117,24 @@ def _designs_in(value: Any, brief: Brief, unwrapped: int = 0) -> list[Any]:
 def _setting(raw: Mapping[str, Any], brief: Brief) -> dict[str, Any] | None:
     """The knobs of a design as it was written: under a name of their own, or beside its aim; None: it is no design."""
     named = [key for key in raw if plain(key) in SETTING]
-    for key in [*named, *(key for key in raw if key not in named)]:
-        inner = _pairs(raw[key]) if key in named else raw[key]
-        if not isinstance(inner, dict) or any(plain(k) in SETTING and isinstance(inner[k], dict) for k in inner):
-            continue
-        if any(_knob(name, brief) for name in inner) or (
-            key in named and plain(key) != "values" and not _nested(inner)
-        ):
+    for key in named:
+        inner = _pairs(raw[key])
+        if isinstance(inner, dict) and not _wraps(inner, brief):
             return inner
+    unnamed = [v for v in raw.values() if isinstance(v, dict) and any(_knob(k, brief) for k in v)]
+    if len(unnamed) == 1 and not _wraps(unnamed[0], brief) and not all(isinstance(v, dict) for v in raw.values()):
+        return unnamed[0]  # under a name in another language
     if any(_knob(name, brief) for name in raw):
         return {k: v for k, v in raw.items() if _knob(k, brief) or plain(k) not in (*AIM, *WHY, *LABELS)}
     return None
 
 
-def _nested(inner: Mapping[str, Any]) -> bool:
-    return any(isinstance(value, dict | list) for value in inner.values())
+def _wraps(inner: Mapping[str, Any], brief: Brief) -> bool:
+    """Whether this is or holds whole designs, rather than knobs."""
+    if any(plain(key) in (*SETTING, *AIM, *WHY) and not _knob(key, brief) for key in inner):
+        return True
+    objects = [value for value in inner.values() if isinstance(value, dict)]
+    return any(plain(key) in SETTING or _knob(key, brief) for value in objects for key in value)
 
 
 def _pairs(value: Any) -> Any:

@@ -17,7 +17,7 @@ _SPACE = re.compile(r"\s+")
 _BARE = re.compile(r"(?:[^\s{}\[\](),:;=\"'`\u201c\u2018\u00ab#/]|(?<=\w)['\u2019](?=\w)|/(?![/*]))+")
 _ENDS = re.compile(r"[ \t]*(?:\r?\n|$|\s*(?:[,:;=}\])]|//|#|/\*))")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "", "f": "", "0": ""}
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _WORDS = {"true": True, "false": False, "null": None, "none": None, "undefined": None}
 _NUMBER = re.compile(r"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,9})?")
 
@@ -28,8 +28,8 @@ class Cut(dict[str, Any]):
     torn = False
 
 
-class Word(str):
-    """A word without quotes, which may stand for something else than itself."""
+class _Words(list[str]):
+    """Words without quotes, which may stand for something else than themselves."""
 
 
 _NOTHING: Any = object()
@@ -47,8 +47,8 @@ class _Frame:
 
     def take(self, value: Any, new_line: bool) -> None:
         """Hold a value; one that is held already is done, unless both are words of one phrase."""
-        if isinstance(self.held, Word) and isinstance(value, Word) and not new_line:
-            self.held = Word(f"{self.held} {value}")
+        if isinstance(self.held, _Words) and isinstance(value, _Words) and not new_line:
+            self.held += value
             return
         self.commit()
         self.held = value
@@ -61,11 +61,11 @@ class _Frame:
     def colon(self) -> None:
         """What was held is a name."""
         if self.held is not _NOTHING and self.kind == "{" and self.key is None:
-            self.key, self.held = str(self.held), _NOTHING
+            self.key, self.held = " ".join(self.held) if isinstance(self.held, _Words) else str(self.held), _NOTHING
 
     def commit(self) -> None:
         """Put what is held where it belongs."""
-        if self.held is not _NOTHING and not (isinstance(self.held, Word) and set(self.held) <= set(".\u2026")):
+        if self.held is not _NOTHING and not (isinstance(self.held, _Words) and self.held[0] in ("...", "\u2026")):
             value = _meaning(self.held)
             if isinstance(self.items, list):
                 self.items.append(value)
@@ -123,7 +123,7 @@ def _container(text: str, at: int) -> tuple[Any, int]:
         else:
             bare = _BARE.match(text, at)
             if bare and not skipped:
-                stack[-1].take(Word(bare[0]), new_line)
+                stack[-1].take(_Words([bare[0]]), new_line)
             at = bare.end() if bare else at + 1
         new_line = False
     return _ended(stack, torn), at
@@ -148,7 +148,8 @@ def _ended(stack: list[_Frame], torn: bool) -> Any:
     """The text ended inside containers: give what there is, marked as cut."""
     inner: Any = _NOTHING
     for frame in reversed(stack):
-        torn = torn or (frame.key is not None and frame.held is _NOTHING and inner is _NOTHING)
+        if inner is _NOTHING:  # a name without a value, or a word that may go on
+            torn = torn or isinstance(frame.held, _Words) or (frame.key is not None and frame.held is _NOTHING)
         if inner is not _NOTHING:
             frame.held = inner
         frame.commit()
@@ -156,7 +157,6 @@ def _ended(stack: list[_Frame], torn: bool) -> Any:
         if isinstance(inner, dict):
             inner = Cut(inner)
             inner.torn = torn
-        torn = False
     return inner
 
 
@@ -179,23 +179,30 @@ def _string(text: str, at: int) -> tuple[str, int, bool]:
         while before > start and text[before - 1] == "\\":
             before -= 1
         if (end - before) % 2 == 0 and _ENDS.match(text, end + 1):
-            return _ESCAPE.sub(_unescaped, text[start:end]), end + 1, False
+            return _unescaped(text[start:end]), end + 1, False
         at = end + 1
     return text[start:], len(text), True
 
 
-def _unescaped(match: re.Match[str]) -> str:
-    code = match[1]
+def _unescaped(text: str) -> str:
+    """A quoted text with its escapes read; characters written in two halves are put together."""
+    if "\\" not in text:
+        return text
+    plain = _ESCAPE.sub(lambda match: _character(match[1]), text)
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _character(code: str) -> str:
     return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPED.get(code, code)
 
 
 def _meaning(value: Any) -> Any:
     """What a word without quotes stands for."""
-    if not isinstance(value, Word):
+    if not isinstance(value, _Words):
         return value
-    if value.lower() in _WORDS:
-        return _WORDS[value.lower()]
-    if not _NUMBER.fullmatch(value):
-        return str(value)
-    number = float(value)
-    return int(value) if re.fullmatch(r"[+-]?\d+", value) else number
+    text = " ".join(value)
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if not _NUMBER.fullmatch(text):
+        return text
+    return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
