@@ -4,6 +4,7 @@ import contextlib
 import json
 import threading
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -130,3 +131,15 @@ def refuses(*fields, then):
         then(handler, body)
 
     return act
+
+
+def ladder(*difficulties, aim="sums"):
+    """An answer for the toy world: one design a difficulty."""
+    return json.dumps({"designs": [{"setting": {"difficulty": d}, "aim": aim, "why": "x"} for d in difficulties]})
+
+
+def designer(handler, body):
+    """Designs for the toy world that differ with the prompt, and with nothing else."""
+    text = json.dumps(body["messages"])
+    low = zlib.crc32(text.encode()) % 1000 / 2000
+    handler.say(200, chat(ladder(low, low + 0.25)))

@@ -3,11 +3,10 @@
 import pytest
 from parts import DESIGNERS, LADDER, VAULT, WORLDS, Bench
 
-from curricle.designer import describe
 from curricle.designers.baselines import Adversarial, EasyToHard, Fixed, Nobody, Random
 from curricle.designers.tutor import Tutor, TutorOptions
 from curricle.errors import RunDamaged
-from curricle.records import Cycle, Design, Outcome, Score, Scores, Skill
+from curricle.records import Cycle, Outcome, Score, Scores, Skill
 
 
 def scores(world, **rates):
@@ -145,21 +144,3 @@ def test_damaged_state_is_named(cls, tmp_path):
         path.write_bytes(content)
         with pytest.raises(RunDamaged, match=str(tmp_path)):
             designer.load(tmp_path)
-
-
-def test_a_brief_in_words():
-    world = VAULT(original=VAULT.Setting(dials=4))
-    design = Design(setting=world.setting({"alarm": 0.1}).values, aim="open_1")
-    told = [Outcome(design=design, attempts=10, successes=4), Outcome(design=design, attempts=0, successes=0)]
-    past = [Cycle(number=1, designed=tuple(told), scores=scores(world, open_1=0.38))]
-    text = describe(world.brief(2, 4, past))
-    for line in (
-        "# vault-v1, cycle 2 of 4",
-        "- open_2 (needs open_1)",
-        "- dials (whole number from 1 to 5; original 5): Dials of each combination. Harder: up.",
-        "In the original of this run: dials = 4.",
-        "- open_1: 38% +/- 10%",
-        "- aim open_1: alarm = 0.1. Success: 40% of 10 attempts.",
-        "- aim open_1: alarm = 0.1. Success: no attempt finished.",
-    ):
-        assert line in text.splitlines()
