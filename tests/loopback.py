@@ -143,3 +143,11 @@ def designer(handler, body):
     text = json.dumps(body["messages"])
     low = zlib.crc32(text.encode()) % 1000 / 2000
     handler.say(200, chat(ladder(low, low + 0.25)))
+
+
+def by_schema(handler, body):
+    """As many designs as the schema asks for, for any world, disguised or not: they set its first knob."""
+    schema = body["response_format"]["json_schema"]["schema"]["properties"]["designs"]
+    n, knob = schema["minItems"], next(iter(schema["items"]["properties"]["setting"]["properties"]))
+    designs = [{"setting": {knob: i / 10}, "aim": None, "why": "x"} for i in range(n)]
+    handler.say(200, chat(json.dumps({"designs": designs})))

@@ -1,6 +1,8 @@
 """The llm designer: what it tells a model, what it does with the answer, and what the record says of both."""
 
 import logging
+import re
+import sys
 
 import loopback as lo
 import pytest
@@ -8,11 +10,12 @@ from parts import LADDER, VAULT, WORLDS, Bench
 from test_designers import scores
 
 from curricle.designers import prompts
-from curricle.designers.disguise import Disguise
+from curricle.designers.disguise import STAY, Disguise
 from curricle.designers.llm import LLM, LLMOptions
 from curricle.errors import UsageError
 from curricle.llm.model import size
 from curricle.records import Cycle, Design, Frozen, Outcome, checked
+from curricle.seeds import generator
 
 
 def llm(world, server=None, **options):
@@ -200,37 +203,44 @@ def test_the_schema_asks_for_n_designs_of_this_world():
 def test_a_disguise_hides_every_name(kind):
     world = kind()
     brief = world.brief(2, 4, past(world, 1, aim=world.skills[0].name))
-    disguise = Disguise(brief)
-    text = "\n".join(m.content for m in llm(world, obfuscate=True).prompt(brief, 4)).split("## Your task")[0]
-    lower = text.lower()
-    for name in [*disguise.skills, *disguise.knobs]:
-        assert f"`{name}`" not in lower and f"- {name} " not in lower and f" {name}: " not in lower, name
-    for word in ("crafter", "vault", "ladder", "zombie", "pickaxe", "dials", "alarm", "difficulty", "diamond", "sword"):
-        assert word not in lower, word
+    names = [
+        *(s.name for s in world.skills),
+        *(k.name for k in brief.knobs),
+        *(c for k in brief.knobs for c in k.choices),
+    ]
+    hidden = Disguise(brief).hide(brief)
+    first, *rest = (m.content for m in llm(world, obfuscate=True).prompt(brief, 4))
+    told = [first.split("## Your task")[0], *rest, hidden.guide, *(knob.sentence for knob in hidden.knobs)]
+    said = set(re.findall(r"[a-z]+", "\n".join(told).lower().replace("harder: up", "")))
+    for name in [world.id.rpartition("-v")[0], *names]:
+        assert not set(re.findall(r"[a-z]+", name.lower())) & said - STAY, name
+    assert len({knob.name for knob in hidden.knobs}) == len(brief.knobs)
 
 
 def test_a_disguised_answer_is_turned_back():
-    text = '{"designs": [{"setting": {"knob_1": 0.3, "knob_2": "value_3"}, "aim": "Skill_2", "why": "knob_1 is low"}]}'
-    designs, server, _ = propose([lo.says(text)], n=1, obfuscate=True)
-    (design,) = designs
+    words = Disguise(LADDER().brief(1, 4))
+    knob, other = words.knobs["difficulty"], words.knobs["topic"]
+    setting = f'{{"{knob}": 0.3, "{other}": "{words.choices["words"].upper()}"}}'
+    text = f'{{"designs": [{{"setting": {setting}, "aim": "{words.skills["words"]}", "why": "low {knob}"}}]}}'
+    (design,), server, _ = propose([lo.says(text)], n=1, obfuscate=True)
     assert design.setting == {"difficulty": 0.3, "topic": "words"} and design.aim == "words"
-    assert design.why == "difficulty is low" and design.changed == ("aim 'Skill_2' read as words",)
-    assert "difficulty" not in str(server.requests) and "knob_1" in str(server.requests[0]["response_format"])
+    assert design.why == "low difficulty" and design.changed[0].startswith("topic = ")
+    assert "difficulty" not in str(server.requests) and knob in str(server.requests[0]["response_format"])
 
 
 def test_a_disguised_mistake_is_named_in_disguise():
-    bad = '{"designs": [{"setting": {"difficulty": 0.3, "knob_2": "words"}, "aim": "sums"}]}'
+    bad = '{"designs": [{"setting": {"difficulty": 0.3, "KNOB": "words"}, "aim": "sums"}]}'
+    words = Disguise(LADDER().brief(1, 4))
+    bad = bad.replace("KNOB", words.knobs["topic"])
     designs, server, _ = propose([lo.says(bad)], n=1, obfuscate=True, asks=1)
     complaint = server.requests[1]["messages"][-1]["content"]
-    assert "unknown knob 'difficulty', known: knob_1, knob_2" in complaint
-    assert "knob_2 = 'words' is not allowed: value_1 | value_2 | value_3" in complaint
+    assert f"unknown knob 'difficulty', known: {', '.join(sorted(words.knobs.values()))}" in complaint
+    assert f"{words.knobs['topic']} = 'words' is not allowed: {' | '.join(words.choices.values())}" in complaint
     assert designs[0].by == "tutor-v1"
 
 
 @pytest.mark.parametrize("kind", WORLDS, ids=lambda cls: cls.id)
 def test_a_disguise_is_lossless(kind):
-    from curricle.seeds import generator
-
     world = kind()
     disguise = Disguise(world.brief(1, 4))
     for i in range(20):
@@ -244,8 +254,6 @@ def test_a_key_that_is_missing_stops_a_run_before_it_spends_anything():
 
 
 def test_the_embedded_model_is_named_where_it_is_missing(monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "curricle.llm.embedded", None)
     with pytest.raises(UsageError, match=r"pip install 'curricle\[local\]'"):
         llm(LADDER(), model="local").propose(LADDER().brief(1, 4), 2, Bench(LADDER()))

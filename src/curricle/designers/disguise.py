@@ -1,64 +1,44 @@
-"""Names replaced by tokens that say nothing: EnvGen's ablation, for any world.
+"""Names replaced by words that say nothing: EnvGen's ablation, for any world.
 
-What a model knows of a famous game from its training is in the names. `hide` gives a brief in which every skill, knob
-and choice has a number for a name, and so has every word that those names are made of, wherever the guide uses it;
-`show` turns a design that was made for such a brief back into one for the world.
+What a model knows of a famous game from its training is in the names. `hide` gives a brief in which every word that the
+names of skills, knobs and choices are made of is another, meaningless one, the same wherever it stands: what the guide
+says of the rules still holds. `show` turns a design that was made for such a brief back into one for the world.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from curricle.records import Brief, Cycle, Design, Frozen, FrozenMap, Knob, Outcome, Scores, Skill, Value, Values
+from curricle.records import Brief, Cycle, Design, Frozen, Knob, Outcome, Skill, Value, Values
 
-COMMON = frozenset(
-    re.findall(
-        r"\w+",
-        """all and any are both can common down false few for from has have how length less long many more most near
-        nearby new next no none normal not number of off old on one only other per random rare same size some start
-        than that the then this time to total true two type up use very was with world""",
-    )
-)
-"""Words of names that say nothing about a world and stay."""
-_TOKEN = re.compile(r"\b(?:skill|knob|value|word)_\d+\b")
+STAY = frozenset(re.findall(r"\w+", "a an and at by for from in is it of on or per the to with"))
+_WORD = re.compile(r"[^\W\d_]+")
+_CONSONANTS, _VOWELS = "zvkbdfglmnprst", "oiae"
 
 
 class Disguise:
-    """The tokens of one world's names."""
+    """The other words of one world."""
 
     def __init__(self, brief: Brief) -> None:
-        choices = dict.fromkeys(choice for knob in brief.knobs for choice in knob.choices)
-        self.skills = {skill.name: f"skill_{i}" for i, skill in enumerate(brief.skills, start=1)}
-        self.knobs = {knob.name: f"knob_{i}" for i, knob in enumerate(brief.knobs, start=1)}
-        self.choices = {choice: f"value_{i}" for i, choice in enumerate(choices, start=1)}
-        kinds = (self.choices, self.skills, self.knobs)
-        names = {name.lower(): token for kind in kinds for name, token in kind.items()}
-        told = (brief.world.rpartition("-v")[0], *names)
-        parts = dict.fromkeys(part for name in told for part in re.split(r"[\W_]+", name.lower()))
-        words = [p for p in parts if len(p) > 2 and not p.isdigit() and p not in names and p not in COMMON]
-        self.words = names | {word: f"word_{i}" for i, word in enumerate(words, start=1)}
-        phrases = sorted((re.escape(name) for name in self.words), key=len, reverse=True)
-        self.pattern = re.compile(rf"([`'\"]?)(?<!\w)({'|'.join(phrases)})(s?)(?!\w)([`'\"]?)", re.IGNORECASE)
-        both = {token: word for word, token in self.words.items()}
-        self.back = both | {token: name for kind in kinds for name, token in kind.items()}
+        skills, knobs = [skill.name for skill in brief.skills], [knob.name for knob in brief.knobs]
+        choices = [choice for knob in brief.knobs for choice in knob.choices]
+        told = " ".join([brief.world.rpartition("-v")[0], *skills, *knobs, *choices]).lower()
+        words = [word for word in dict.fromkeys(_WORD.findall(told)) if word not in STAY]
+        self.words = dict(zip(words, _nonsense(brief.guide.lower() + told), strict=False))
+        self.back = {token: word for word, token in self.words.items()}
+        self.skills, self.knobs, self.choices = (self._names(names) for names in (skills, knobs, choices))
+        self.real_choices = {token: name for name, token in self.choices.items()}
 
     def text(self, text: str) -> str:
-        """A text with every telling word replaced; a common word only where it is quoted as a name."""
-
-        def token(match: re.Match[str]) -> str:
-            quote, word, plural, end = match.groups()
-            if word.lower() in COMMON and not (quote and end):
-                return match[0]
-            return f"{quote}{self.words[word.lower()]}{plural}{end}"
-
-        return self.pattern.sub(token, text)
+        """A text with every telling word replaced."""
+        return _WORD.sub(lambda match: _other(match[0], self.words), text)
 
     def plain(self, text: str) -> str:
         """The same backwards."""
-        return _TOKEN.sub(lambda match: self.back.get(match[0], match[0]), text)
+        return _WORD.sub(lambda match: _other(match[0], self.back), text)
 
     def hide(self, brief: Brief) -> Brief:
-        """The brief with tokens for names."""
+        """The brief in other words."""
         return brief.model_copy(
             update={
                 "world": "world",
@@ -72,7 +52,7 @@ class Disguise:
         )
 
     def show(self, design: Design) -> Design:
-        """A design for the world, out of one that was made for the tokens."""
+        """A design for the world, out of one that was made in other words."""
         aims = {token: name for name, token in self.skills.items()}
         return design.model_copy(
             update={
@@ -84,15 +64,27 @@ class Disguise:
         )
 
     def values(self, values: Mapping[str, Value]) -> Values:
-        """Knobs and choices as tokens."""
+        """A setting in other words."""
         return Frozen({self.knobs[name]: self._value(value) for name, value in values.items()})
 
     def real(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Tokens as knobs and choices."""
-        return {self.back[name]: self.plain(v) if isinstance(v, str) else v for name, v in values.items()}
+        """A setting of the world, out of one in other words."""
+        names = {token: name for name, token in self.knobs.items()}
+        return {names[name]: self._real(value) for name, value in values.items()}
+
+    def _names(self, names: Iterable[str]) -> dict[str, str]:
+        """Another name for each; two that differ in case only get a number."""
+        other: dict[str, str] = {}
+        for name in dict.fromkeys(names):
+            token = self.text(name)
+            other[name] = token if token not in other.values() else f"{token}_{len(other)}"
+        return other
 
     def _value(self, value: Value) -> Value:
         return self.choices.get(value) or self.text(value) if isinstance(value, str) else value
+
+    def _real(self, value: Value) -> Value:
+        return self.real_choices.get(value) or self.plain(value) if isinstance(value, str) else value
 
     def _skill(self, skill: Skill) -> Skill:
         return Skill(name=self.skills[skill.name], needs=tuple(self.skills[need] for need in skill.needs))
@@ -103,8 +95,8 @@ class Disguise:
         return knob.model_copy(update=changes)
 
     def _cycle(self, cycle: Cycle) -> Cycle:
-        skills: FrozenMap[str, Any] = Frozen({self.skills[n]: score for n, score in cycle.scores.skills.items()})
-        scores: Scores = cycle.scores.model_copy(update={"skills": skills})
+        skills = Frozen({self.skills[name]: score for name, score in cycle.scores.skills.items()})
+        scores = cycle.scores.model_copy(update={"skills": skills})
         return cycle.model_copy(update={"designed": tuple(map(self._outcome, cycle.designed)), "scores": scores})
 
     def _outcome(self, outcome: Outcome) -> Outcome:
@@ -116,3 +108,23 @@ class Disguise:
         }
         told = design.model_copy(update={**hidden, "why": self.text(design.why)})
         return outcome.model_copy(update={"design": told, **counts})
+
+
+def _other(word: str, words: Mapping[str, str]) -> str:
+    """Another word for this one, with its plural."""
+    lower = word.lower()
+    if lower in words:
+        return words[lower]
+    return f"{words[lower[:-1]]}s" if lower[-1] == "s" and lower[:-1] in words else word
+
+
+def _nonsense(used: str) -> Iterable[str]:
+    """Words without a meaning, none of which stands in a text already."""
+    for length in range(1, 4):
+        for number in range((len(_CONSONANTS) * len(_VOWELS)) ** length):
+            word = ""
+            for _ in range(length):
+                number, syllable = divmod(number, len(_CONSONANTS) * len(_VOWELS))
+                word += _CONSONANTS[syllable % len(_CONSONANTS)] + _VOWELS[syllable // len(_CONSONANTS)]
+            if f"{word}q" not in used:
+                yield f"{word}q"
