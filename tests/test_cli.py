@@ -119,10 +119,10 @@ def test_lists_show_the_knobs():
 
 def test_the_brief_of_a_designer(tmp_path):
     first = curricle("design", VAULT).stdout
-    assert first.startswith("# vault-v1, cycle 1 of 4") and "+/-" not in first
+    assert first.startswith("# vault-v1\n") and "## Cycle 1 of 4" in first and "+/-" not in first
     curricle("run", VAULT, "--out", tmp_path / "run", *QUICK)
     later = curricle("design", VAULT, "--run", tmp_path / "run").stdout
-    assert later.startswith("# vault-v1, cycle 2 of 2") and "- open_1: " in later and "- aim open_1: " in later
+    assert "## Cycle 2 of 2" in later and "- open_1: " in later and "1. aim open_1; " in later
     other = curricle("design", f"{ROOT}/tests/toys.py:Ladder", "--run", tmp_path / "run")
     assert other.returncode == 2 and "is a run in vault-v1, not in ladder-v1" in other.stderr
 

@@ -91,7 +91,7 @@ def test_a_run_asks_once_a_cycle_and_tells_what_happened(tmp_path):
 
 def test_the_exact_prompt_can_be_printed(tmp_path):
     with lo.Loopback([lo.by_schema]) as server:
-        folder = start(tmp_path / "run", plain(server, obfuscate=True, chat_tokens=1000))
+        folder = start(tmp_path / "run", plain(server, obfuscate=True, chat_tokens=900))
     printed = curricle("design", LADDER, "--run", folder).stdout
     (*_, (_, last)) = read_exchanges(folder)
     assert 1 < len(last.prompt) < 7, "some of three turns were left out"
