@@ -141,6 +141,7 @@ def test_every_config_runs(path, at_root):
     small = [*SMALL, "schedule.test_episodes=1", "original.episode_length=100"] if resolved.world is Crafter else SMALL
     if resolved.world_options.model_dump().get("observation") == "pixels":
         small = [*small, "agent.channels=[4, 4]", "agent.blocks=1", "agent.hidden=16"]
+        small += ["agent.environments=8", "agent.steps=16"]
     config.start(config.resolve(config.override(plain, small)), Path("run"))
     assert read_records(Path("run"), Outcome)
 

@@ -61,7 +61,7 @@ def test_the_page_names_what_exists():
         assert name in LLMOptions.model_fields, name
     for name in (VARIABLE, ADDRESS, KEY, "OPENAI_BASE_URL", "OPENAI_API_KEY"):
         assert f"`{name}`" in DESIGNERS
-    for name in re.findall(r"`(tests/[\w.]+)`", DESIGNERS):
+    for name in re.findall(r"`(tests/[\w./]+)`", DESIGNERS):
         assert (ROOT / name).exists()
 
 

@@ -16,7 +16,7 @@ from curricle.llm.loose import values
 from curricle.records import Brief, Exchange, Message, Skill
 from curricle.setting import Setting, knob
 
-CORPUS = tomllib.loads((Path(__file__).parent / "replies.toml").read_text(encoding="utf-8"))["reply"]
+CORPUS = tomllib.loads((Path(__file__).parent / "replies" / "corpus.toml").read_text(encoding="utf-8"))["reply"]
 
 
 class Pond(Setting):
