@@ -153,6 +153,22 @@ def test_what_an_endpoint_does_not_know_is_left_out(fields, requests):
         assert server.requests[-1]["max_completion_tokens"] == 8192
 
 
+def test_a_server_that_breaks_on_a_schema_is_asked_without_one():
+    def act(handler, body):
+        if "response_format" in body:
+            handler.say(500, '{"error": "failed to parse grammar"}')
+        else:
+            handler.say(200, lo.chat("fine"))
+
+    exchange, server, _ = ask([act])
+    assert exchange.reply == "fine" and len(server.requests) == 2
+
+
+def test_what_a_server_sends_cannot_act_on_a_terminal():
+    exchange, _ = call([lo.answers(500, "red \x1b[31m alert \x07\r\n\x9b2J")])
+    assert exchange.error.isprintable()
+
+
 def test_a_400_about_something_else_is_final():
     said = '{"error": {"message": "context length exceeded"}}'
     exchange, server, _ = ask([lo.answers(400, said)])

@@ -17,8 +17,10 @@ from parts import ROOT
 from test_kill import contents, work
 
 from curricle import cli, config
+from curricle.designer import Designer
 from curricle.errors import UsageError, Waiting
-from curricle.records import Design, Exchange
+from curricle.records import Design, Exchange, Options
+from curricle.registry import BUILT_IN
 from curricle.run import read_config, read_exchanges, read_metrics, read_records, read_steps
 
 LADDER = f"{ROOT}/tests/toys.py:Ladder"
@@ -377,3 +379,37 @@ def test_the_papers_ablations_run(name, tmp_path):
     assert len(designs) == schedule.get("cycles", 4) * schedule.get("designs", 2)
     assert not any(design.changed for _, design in designs)
     assert ("difficulty" in str(server.requests)) == (name != "obfuscated")
+
+
+def test_what_only_a_person_can_mend_leaves_no_folder(tmp_path):
+    for llm, code, words in (
+        ("gpt-4o", 2, "OPENAI_API_KEY is not set"),
+        (f"replay:{tmp_path}/nowhere", 1, "is not a run folder"),
+    ):
+        for designer in ("llm", "fixed"):
+            done = curricle("run", LADDER, "--designer", designer, "--llm", llm, "--out", tmp_path / "run", *QUICK)
+            assert done.returncode == code and words in done.stderr and not (tmp_path / "run").exists()
+
+
+class Small(Designer):
+    """Stands in for the designer of the embedded model."""
+
+    id = "local-v1"
+
+    class Options(Options):
+        model: str = ""
+
+    def propose(self, brief, n, workshop):
+        return []
+
+
+def test_the_embedded_model_has_a_designer_of_its_own(monkeypatch):
+    monkeypatch.setitem(BUILT_IN["designers"], "local-v1", f"{__name__}:Small")
+    world = {"world": {"id": LADDER}}
+    for name, model in (("local", ""), ("local:a.gguf", "a.gguf")):
+        assert config.resolve(config.with_llm(world, name)).to_toml()["designer"] == {"id": "local-v1", "model": model}
+        of = config.resolve(config.with_llm(world | {"designer": {"id": "fixed"}}, name)).to_toml()["designer"]
+        assert (of["of"], of["of_options"]) == ("local-v1", {"model": model})
+        monkeypatch.setenv("CURRICLE_LLM", name)
+        assert config.resolve(world).to_toml()["designer"] == {"id": "local-v1", "model": model}
+        monkeypatch.delenv("CURRICLE_LLM")

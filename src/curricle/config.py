@@ -26,7 +26,7 @@ from curricle.llm import choose
 from curricle.llm.options import ModelOptions
 from curricle.loop import Loop, Schedule
 from curricle.records import Frozen, Options, Scores, checked
-from curricle.registry import find
+from curricle.registry import BUILT_IN, find
 from curricle.run import Run, read_checkpoint, read_config, read_metrics
 from curricle.seeds import derive
 from curricle.setting import Setting
@@ -104,13 +104,15 @@ def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
 
 def with_llm(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The same config with this language model: as its designer, or as the source of its designer's proposals."""
-    table, given = _table(config, "designer"), choose.named(name)
+    table, (speaker, given) = _table(config, "designer"), _speaker(choose.named(name))
     id = str(table.get("id", AUTO))
-    kind = find(Designer, "llm" if id == AUTO else id)
+    if id == AUTO:
+        return {**config, "designer": {**(table if speaker == "llm" else {}), "id": speaker, **given}}
+    kind = find(Designer, id)
     if issubclass(kind.Options, ModelOptions):
-        return {**config, "designer": {**table, "id": "llm" if id == AUTO else id, **given}}
-    source = str(table.get("of", "llm"))
-    if not issubclass(kind.Options, OfOptions) or not issubclass(find(Designer, source).Options, ModelOptions):
+        return {**config, "designer": {**table, **choose.named(name)}}
+    source = str(table.get("of", speaker))
+    if not issubclass(kind.Options, OfOptions) or find(Designer, source) is not find(Designer, speaker):
         raise UsageError(f"--llm {name}: the designer {id} asks no language model; leave it out, or use llm")
     return {**config, "designer": {**table, "of": source, "of_options": {**table.get("of_options", {}), **given}}}
 
@@ -156,7 +158,8 @@ def resolve(config: Mapping[str, Any]) -> Config:
 
 def start(config: Config, folder: Path | str, watcher: Watcher | None = None) -> Scores:
     """Begin a new run in a folder and see it through."""
-    parts = _build(config)  # what cannot be built leaves no folder behind
+    parts = _build(config)
+    parts[1].ready()  # what cannot be built, or begin, leaves no folder behind
     with Run.create(Path(folder), config.to_toml()) as run:
         return _train(config, parts, run, watcher)
 
@@ -209,13 +212,21 @@ def _chosen(table: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Who designs where that is left open, and why; the options beside `auto` are the language model's."""
     if table["id"] != AUTO:
         return table, ""
-    llm = {**table, "id": "llm"}
-    if table.get("model"):
-        return llm, "auto: a model is configured"
-    if choose.from_environment():
-        return llm, f"auto: {choose.VARIABLE} names a model"
     checked(find(Designer, "llm").Options, {name: v for name, v in table.items() if name != "id"}, "[designer] auto")
+    if table.get("model"):
+        return {**table, "id": "llm"}, "auto: a model is configured"
+    if found := choose.from_environment():
+        speaker, given = _speaker(found)
+        return {**given, **(table if speaker == "llm" else {}), "id": speaker}, f"auto: {choose.VARIABLE} names a model"
     return {"id": "tutor"}, f"auto: no language model is configured, {choose.VARIABLE} is not set"
+
+
+def _speaker(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The designer that can talk to a model, and the options that name the model to it."""
+    kind, _, place = str(given["model"]).partition(":")
+    if kind == "local" and "local-v1" in BUILT_IN["designers"]:  # the embedded model is too small for JSON
+        return "local", {"model": place} if place else {}
+    return "llm", given
 
 
 def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -68,6 +68,10 @@ class Designer(ABC):
         self.options = options or self.Options()
         self.seed = seed
 
+    def ready(self) -> None:
+        """Raise what a person has to mend before a new run can begin, such as a key that is not set."""
+        return
+
     @abstractmethod
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Step 1: make up to n designs; none at all means that the agent practises in the original instead."""

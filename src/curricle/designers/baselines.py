@@ -60,6 +60,10 @@ class Fixed(Designer):
         self.maker = named(self.options, "of", setting, seed)
         self.designs: list[Design] = []
 
+    def ready(self) -> None:
+        """Ask whether the other one is."""
+        self.maker.ready()
+
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Ask once, then repeat."""
         self.designs = self.designs or self.maker.propose(brief, n, workshop)

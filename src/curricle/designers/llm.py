@@ -54,6 +54,12 @@ class LLM(Designer):
         """The exact prompt for a brief: a function of the brief and the options."""
         return prompts.conversation(self._shown(brief), n, self.options.chat_tokens, self.id)
 
+    def ready(self) -> None:
+        """Find the model, without asking it anything."""
+        if self.options.model:
+            open_model(self.options, Path(), ())
+        self.fallback.ready()
+
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Ask the model; where it gives nothing that can be used, ask the fallback and say so."""
         reading, heard, trouble = self._asked(brief, n, workshop)

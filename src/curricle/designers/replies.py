@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from curricle.designers.values import fitted, meant, plain
+from curricle.designers.values import fitted, meant, plain, printable
 from curricle.errors import ValueRefused, nearest
 from curricle.llm.loose import Cut, values
 from curricle.records import Brief, Design, Exchange, Frozen, Value
@@ -214,4 +214,4 @@ def _why(raw: Mapping[str, Any], aim: str | None) -> str:
     texts = [str(raw[key]) for key in raw if plain(key) in WHY and isinstance(raw[key], str | int | float)]
     named = (*AIM, *LABELS, *SETTING)
     others = [v for k, v in raw.items() if isinstance(v, str) and plain(k) not in named and v != aim]
-    return (texts or sorted(others, key=lambda text: -len(text)) or [""])[0].strip()[:WORDS]
+    return printable((texts or sorted(others, key=lambda text: -len(text)) or [""])[0]).strip()[:WORDS]

@@ -18,6 +18,11 @@ def plain(name: object) -> str:
     return re.sub(r"[\W_]+", "", str(name).casefold())
 
 
+def printable(text: str) -> str:
+    """A text without what would act on a terminal that shows it."""
+    return "".join(c for c in text if c.isprintable() or c in "\n\t")
+
+
 def meant(name: object, known: tuple[str, ...]) -> str | None:
     """The known name that this is a spelling of, if there is just one."""
     return str(name) if name in known else _spelt(known).get(plain(name))
@@ -64,7 +69,7 @@ def _choice(knob: Knob, raw: Any) -> str:
 def _text(knob: Knob, raw: Any) -> str:
     if raw is None or isinstance(raw, bool) or len(str(raw)) > (knob.high or 0):
         raise _refused(knob, raw)
-    return str(raw)
+    return printable(str(raw))
 
 
 def _number(knob: Knob, raw: Any) -> int | float:

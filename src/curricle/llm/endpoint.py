@@ -50,7 +50,7 @@ class Endpoint(Model):
         except openai.APIStatusError as error:
             said = self._clean(f"{error.status_code}: {_page(_body(error))}")
             again = _wait(error.response.headers) if error.status_code in PASSING or error.status_code >= 500 else None
-            if error.status_code in (400, 404, 422, 501) and self._give_way(said, schema is not None):
+            if self._give_way(said, error.status_code, schema is not None):
                 again = 0.0
             return self._failed(said, known, {"calls": 1}, again)
         except openai.APITimeoutError:
@@ -77,7 +77,13 @@ class Endpoint(Model):
             form = {"name": "designs", "strict": True, "schema": dict(schema)}
             arguments["response_format"] = {"type": "json_schema", "json_schema": form}
         arguments = {name: value for name, value in arguments.items() if name not in self.without}
-        guard = threading.Timer(o.timeout, client.close)  # the client's own timeout starts anew with every byte
+        late = threading.Event()
+
+        def give_up() -> None:  # the client's own timeout starts anew with every byte
+            late.set()
+            client.close()
+
+        guard = threading.Timer(o.timeout, give_up)
         guard.daemon = True
         guard.start()
         try:
@@ -90,7 +96,7 @@ class Endpoint(Model):
                         break
             return b"".join(pieces).decode("utf-8", "replace")
         except Exception as error:
-            if not guard.is_alive():
+            if late.is_set():
                 raise openai.APITimeoutError(request=getattr(error, "request", None)) from error
             raise
         finally:
@@ -128,15 +134,18 @@ class Endpoint(Model):
         dollars = (cost.get("tokens_in", 0) * o.price_in + cost.get("tokens_out", 0) * o.price_out) / 1e6
         return Frozen({**cost, "dollars": dollars} if o.price_in or o.price_out else dict(cost))
 
-    def _give_way(self, said: str, structured: bool) -> bool:
+    def _give_way(self, said: str, status: int, structured: bool) -> bool:
         """Leave out of the next request what this refusal is about; False where nothing is left to leave out."""
         said = said.lower()
+        if status in (401, 403, 404, *PASSING):
+            return False
         for name in ("temperature", "seed", "max_completion_tokens", "max_tokens"):
             sent = name not in self.without and (name != "max_completion_tokens" or "max_tokens" in self.without)
             if sent and re.search(rf"\b{name}\b", said):
                 self.without.add(name)
                 return True
-        if structured and "response_format" not in self.without and not said.startswith("404"):
+        named = re.search("response_format|json_schema|schema|grammar|structured|guided", said)
+        if structured and "response_format" not in self.without and (named or status < 500):
             self.without.add("response_format")
             return True
         return False
@@ -161,7 +170,7 @@ def _body(error: Any) -> str:
 def _page(text: str) -> str:
     """The beginning of what was sent, on one line; an HTML page without its tags."""
     plain = re.sub(r"<[^<>]{0,500}>", " ", re.sub(r"(?is)<(script|style).*?</\1>", " ", text[:20_000]))
-    plain = " ".join(plain.split())
+    plain = " ".join("".join(c if c.isprintable() else " " for c in plain).split())
     return plain[:300] + ("..." if len(plain) > 300 else "") or "(empty)"
 
 
