@@ -70,9 +70,13 @@ def answers(status, text="", kind="application/json", **headers):
     return lambda handler, body: handler.say(status, text, kind, **headers)
 
 
-def echoes(status):
-    """Repeats the key in its error, as some do."""
-    return lambda handler, body: handler.say(status, json.dumps({"error": {"message": dict(handler.headers)}}))
+def echoes(status, before=0):
+    """Repeats the key in its error, as some do, after so many other characters."""
+
+    def act(handler, body):
+        handler.say(status, json.dumps({"error": "-" * before + f" bad key: {handler.headers['Authorization']}"}))
+
+    return act
 
 
 def drops(handler, body):

@@ -182,6 +182,29 @@ def test_a_key_that_is_sent_back_is_taken_out(status):
     assert all("SENTINEL" not in kept.to_json() for kept in bench.exchanges)
 
 
+@pytest.mark.parametrize("before", range(262, 300, 4))
+def test_no_part_of_a_key_is_left_where_a_message_is_cut(before):
+    exchange, _ = call([lo.echoes(500, before)])
+    assert "SENT" not in exchange.error and "sk-" not in exchange.error
+
+
+def test_a_key_in_other_clothes_is_taken_out(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", 'a/b"SENTINEL+c')
+    for form in ('a/b\\"SENTINEL+c', 'a\\/b"SENTINEL+c', "a%2Fb%22SENTINEL%2Bc"):
+        exchange, _ = call([lo.answers(500, f"bad: {form}!")])
+        assert exchange.error == "500: bad: [key]!"
+
+
+def test_waits_are_as_asked_or_twice_as_long_each_time(monkeypatch):
+    waits = []
+    monkeypatch.setattr("curricle.llm.budget.time.sleep", waits.append)
+    ask([lo.answers(429, "{}", Retry_After="7"), *[lo.answers(500, "{}")] * 3, lo.says("x")], backoff=1.0)
+    assert waits[0] == 7 and all(low / 2 <= w <= low for w, low in zip(waits[1:], (2, 4, 8), strict=True)), waits
+    waits.clear()
+    ask([lo.answers(500, "{}")], backoff=1000.0, retries=1)
+    assert 30 <= waits[0] <= 60
+
+
 def test_a_key_in_a_reply_is_taken_out():
     exchange, _ = call([lo.says(f"your key is {KEY}")])
     assert exchange.reply == "your key is [key]"

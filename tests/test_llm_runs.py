@@ -4,6 +4,7 @@ import logging
 import multiprocessing
 import os
 import pty
+import random
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from test_kill import contents, work
 from curricle import cli, config
 from curricle.designer import Designer
 from curricle.errors import UsageError, Waiting
+from curricle.llm.recorded import Recorded
 from curricle.records import Design, Exchange, Options
 from curricle.registry import BUILT_IN
 from curricle.run import read_config, read_exchanges, read_metrics, read_records, read_steps
@@ -131,7 +133,7 @@ def test_a_replay_repeats_a_run_byte_for_byte(tmp_path):
     start(tmp_path / "again", again)
     assert results(tmp_path / "again") == results(folder) and "exchanges.jsonl" in results(folder)
     shown = curricle("show", tmp_path / "again").stdout
-    assert "language model: 9 calls, 4 of them failed; " in shown and "$0.00" in shown
+    assert "language model: 9 calls, 4 of them failed; " in shown and "$0.00" in shown and "all of it replayed" in shown
     assert "cycle 2 was designed by tutor-v1 instead of llm-v1" in shown
     figures = [line for line in read_metrics(folder) if "designer/fallback" in line]
     assert [line["designer/fallback"] for line in figures] == [0, 1, 1, 0]
@@ -183,6 +185,39 @@ def test_killed_while_it_asks_no_answer_is_paid_for_twice(kills, forks, tmp_path
         start(tmp_path / "whole", chosen)
     assert asked == 4 + kills, "two for each of two cycles, and the calls that were killed"
     assert contents(folder) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("source", ["endpoint", "replay"])
+def test_killed_at_any_moment_it_ends_with_the_same_bytes(source, forks, tmp_path):
+    """Failed calls and bad replies included: what a step does follows from its exchanges alone."""
+
+    def act(handler, body):
+        text = body["messages"][-1]["content"]
+        handler.say(200, lo.chat("Hm.")) if "cannot be used" not in text else lo.designer(handler, body)
+
+    rng, phase, broken = random.Random(source), forks.Array("c", 80), tmp_path / "broken"
+    with lo.Loopback([act]) as server:
+        chosen = plain(server, asks=1) | {"schedule": SCHEDULE | {"cycles": 2}}
+        whole = start(tmp_path / "whole", chosen)
+        if source == "replay":
+            chosen = config.with_llm(chosen, f"replay:{whole}")
+        for _ in range(12):
+            child = forks.Process(target=work, args=(broken, chosen, phase))
+            child.start()
+            child.join(rng.uniform(0.0, 0.5))
+            child.kill()
+            child.join()
+        work(broken, chosen, phase)
+    assert results(broken) == results(whole)
+
+
+def test_a_replay_goes_on_where_it_was_killed(tmp_path):
+    """An answer that came after failures is not given again where those were heard before the kill."""
+    with lo.Loopback([lo.answers(500, "down"), lo.answers(500, "down"), lo.designer]) as server:
+        folder = start(tmp_path / "run", plain(server) | {"schedule": SCHEDULE | {"cycles": 1}})
+    heard = [exchange for _, exchange in read_exchanges(folder)]
+    replies = [Recorded(folder, heard[:used]).reply(heard[0].prompt).error for used in range(4)]
+    assert replies[:3] == ["500: down", "500: down", ""] and "no answer to this prompt" in replies[3]
 
 
 def test_the_budget_counts_all_sittings(tmp_path):
@@ -352,7 +387,7 @@ def test_what_llm_means_for_each_designer():
     for bad in ({"id": "tutor"}, {"id": "random"}, {"id": "fixed", "of": "random"}):
         with pytest.raises(UsageError, match="asks no language model"):
             chosen(**bad)
-    with pytest.raises(UsageError, match="names no model"):
+    with pytest.raises(UsageError, match="--llm names no model"):
         config.with_llm({"world": {"id": LADDER}}, "@http://h/v1")
 
 

@@ -113,7 +113,7 @@ def with_llm(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         return {**config, "designer": {**table, **choose.named(name)}}
     source = str(table.get("of", speaker))
     if not issubclass(kind.Options, OfOptions) or find(Designer, source) is not find(Designer, speaker):
-        raise UsageError(f"--llm {name}: the designer {id} asks no language model; leave it out, or use llm")
+        raise UsageError(f"--llm: the designer {id} asks no language model; leave it out, or use llm")
     return {**config, "designer": {**table, "of": source, "of_options": {**table.get("of_options", {}), **given}}}
 
 

@@ -28,7 +28,7 @@ def named(name: str) -> dict[str, Any]:
     """The options that a name on the command line stands for."""
     model, at, address = name.strip().partition("@http")
     if not model:
-        raise UsageError(f"{name!r} names no model: write hand, replay:RUN, local, a model's name, or name@http://...")
+        raise UsageError("--llm names no model: write hand, replay:RUN, local, a model's name, or name@http://...")
     return {"model": model, "base_url": f"http{address}"} if at else {"model": model}
 
 

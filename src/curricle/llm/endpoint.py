@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from curricle.errors import UsageError
 from curricle.llm.model import Model, size, tokens
@@ -48,7 +48,7 @@ class Endpoint(Model):
             body = self._request(openai, prompt, schema, seed)
             return self._read(self._clean(body), known, billed)
         except openai.APIStatusError as error:
-            said = self._clean(f"{error.status_code}: {_page(_body(error))}")
+            said = f"{error.status_code}: {_page(self._clean(_body(error)))}"
             again = _wait(error.response.headers) if error.status_code in PASSING or error.status_code >= 500 else None
             if self._give_way(said, error.status_code, schema is not None):
                 again = 0.0
@@ -156,7 +156,8 @@ class Endpoint(Model):
     def _clean(self, text: str) -> str:
         """Take the key out of what an endpoint sent: some repeat it in their errors."""
         key = self._key()
-        text = text.replace(key, "[key]") if len(key) > 3 else text
+        for form in (key, json.dumps(key)[1:-1], key.replace("/", "\\/"), quote(key, safe="")) if len(key) > 3 else ():
+            text = text.replace(form, "[key]")
         return re.sub(r"(?i)\bbearer\s+[\w.~+/=-]{6,}", "Bearer [key]", text)
 
 

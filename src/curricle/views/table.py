@@ -60,6 +60,8 @@ def _spent(folder: Path) -> list[str]:
     parts += [f"{total['cached']:,.0f} answers from the cache"] if "cached" in total else []
     parts += [f"{total.get('tokens_in', 0):,.0f} tokens read, {total.get('tokens_out', 0):,.0f} written"]
     parts += [f"${total['dollars']:.4f}"] if "dollars" in total else []
+    if any(str(value).startswith("replay:") for value in read_config(folder)["designer"].values()):
+        parts += ["all of it replayed, and paid for before"]
     return [f"language model: {'; '.join(parts)}"]
 
 
