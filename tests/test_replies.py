@@ -81,6 +81,30 @@ def test_what_becomes_of_a_reply(case):
     assert len(said) < 20_000, "and not with too many"
 
 
+class Odd(Setting):
+    goal: Literal["fish", "frog"] = knob("fish", "A knob with the name of a part.")
+    description: str = knob("", "Another.", max_length=30)
+    name: int = knob(0, "Another.", ge=0, le=9)
+    environment: bool = knob(False, "Another.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"setting": {"goal": "frog", "description": "wet", "name": 3, "environment": true}, "aim": "cross", "why":"w"}',
+        '{"goal": "frog", "description": "wet", "name": 3, "environment": true, "aim": "cross", "why": "w"}',
+        '{"description": "wet", "environment": true, "goal": "frog", "target": "cross", "name": 3, "reason": "w"}',
+    ],
+    ids=["nested", "flat", "flat, in other words"],
+)
+def test_knobs_with_the_names_of_parts_are_knobs(text):
+    brief = BRIEF.model_copy(update={"knobs": Odd.knobs(), "original": Odd().values})
+    exchange = Exchange(prompt=(), reply=text)
+    (design,) = read(exchange, brief, 1, lambda found: Odd.of({**brief.original, **found}).values).designs
+    assert design.setting == {"goal": "frog", "description": "wet", "name": 3, "environment": True}
+    assert (design.aim, design.why, design.changed) == ("cross", "w", ())
+
+
 def test_what_a_model_is_told_of_its_mistakes_stays_short():
     found = reading('{"designs": [' + '{"setting": {"zzz": 1}, "aim": "cross"},' * 1000 + "]}")
     (_, reply, complaint) = again([Message(role="user", content="?")], "x" * 100_000, found.problems, 2)

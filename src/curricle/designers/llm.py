@@ -64,6 +64,8 @@ class LLM(Designer):
         """Ask the model; where it gives nothing that can be used, ask the fallback and say so."""
         reading, heard, trouble = self._asked(brief, n, workshop)
         designs = list(reading.designs)
+        if 0 < len(designs) < n:
+            log.warning("cycle %d: %s gave %d of %d designs: %s", brief.cycle, self.id, len(designs), n, trouble)
         if not designs:
             reason = f"{self.id} gave no design: {trouble}"[:500]
             log.warning("cycle %d: %s; %s designs instead", brief.cycle, reason, self.fallback.id)
@@ -121,6 +123,7 @@ class LLM(Designer):
         if self.options.obfuscate:
             disguise = Disguise(brief)
             best = Reading(tuple(disguise.show(design) for design in best.designs), best.problems)
+            trouble = disguise.plain(trouble)
         return best, heard, trouble
 
     def _check(self, brief: Brief) -> Check:

@@ -116,9 +116,8 @@ def _designs_in(value: Any, brief: Brief, unwrapped: int = 0) -> list[Any]:
 
 def _setting(raw: Mapping[str, Any], brief: Brief) -> dict[str, Any] | None:
     """The knobs of a design as it was written: under a name of their own, or beside its aim; None: it is no design."""
-    named = [key for key in raw if plain(key) in SETTING]
-    for key in named:
-        inner = _pairs(raw[key])
+    for key in (key for key in raw if plain(key) in SETTING):
+        inner = _pairs(raw[key], brief)
         if isinstance(inner, dict) and not _wraps(inner, brief):
             return inner
     unnamed = [v for v in raw.values() if isinstance(v, dict) and any(_knob(k, brief) for k in v)]
@@ -137,10 +136,11 @@ def _wraps(inner: Mapping[str, Any], brief: Brief) -> bool:
     return any(plain(key) in SETTING or _knob(key, brief) for value in objects for key in value)
 
 
-def _pairs(value: Any) -> Any:
+def _pairs(value: Any, brief: Brief) -> Any:
     """A setting written as a list of names and values, or as text, made into an object."""
     if isinstance(value, str):
-        return next(values("{" + value + "}"), None)
+        inner = next(values("{" + value + "}"), None)
+        return inner if isinstance(inner, dict) and any(_knob(name, brief) for name in inner) else None
     if not isinstance(value, list) or not value:
         return value
     if all(isinstance(one, dict) and meant("value", tuple(one)) for one in value):
@@ -179,14 +179,18 @@ def _design(raw: Mapping[str, Any], brief: Brief, check: Check) -> Design:
     aim, told = _aim(raw, brief, problems)
     if problems:
         raise ValueRefused("; ".join(problems[:8]))
-    why = _why(raw, aim)
-    return Design(setting=Frozen(check(found)), aim=aim, why=why, changed=(*changed, *told))
+    return Design(setting=Frozen(check(found)), aim=aim, why=_why(raw, aim, brief), changed=(*changed, *told))
+
+
+def _called(raw: Mapping[str, Any], names: tuple[str, ...], brief: Brief) -> list[str]:
+    """The keys of a design that are called one of these and are no knob of the world."""
+    return [key for key in raw if plain(key) in names and not _knob(key, brief)]
 
 
 def _aim(raw: Mapping[str, Any], brief: Brief, problems: list[str]) -> tuple[str | None, list[str]]:
     """The skill a design is for: under a usual name, or else wherever a skill's name stands."""
     skills = tuple(skill.name for skill in brief.skills)
-    keys = [key for key in raw if plain(key) in AIM and not isinstance(raw[key], dict)]
+    keys = [key for key in _called(raw, AIM, brief) if not isinstance(raw[key], dict)]
     if not keys:
         said = [meant(v, skills) for v in raw.values() if isinstance(v, str)]
         named = [skill for skill in said if skill]
@@ -209,9 +213,9 @@ def _aim(raw: Mapping[str, Any], brief: Brief, problems: list[str]) -> tuple[str
     return aim, notes
 
 
-def _why(raw: Mapping[str, Any], aim: str | None) -> str:
+def _why(raw: Mapping[str, Any], aim: str | None, brief: Brief) -> str:
     """The reason: under a usual name, or else the longest text beside the setting."""
-    texts = [str(raw[key]) for key in raw if plain(key) in WHY and isinstance(raw[key], str | int | float)]
-    named = (*AIM, *LABELS, *SETTING)
-    others = [v for k, v in raw.items() if isinstance(v, str) and plain(k) not in named and v != aim]
+    texts = [str(raw[key]) for key in _called(raw, WHY, brief) if isinstance(raw[key], str | int | float)]
+    others = [v for k, v in raw.items() if isinstance(v, str) and v != aim and not _knob(k, brief)]
+    others = [v for v in others if not any(v == raw[key] for key in _called(raw, (*AIM, *LABELS, *SETTING), brief))]
     return printable((texts or sorted(others, key=lambda text: -len(text)) or [""])[0]).strip()[:WORDS]
