@@ -23,7 +23,14 @@ def key(monkeypatch):
 
 
 def options(server, **more):
-    given = {"model": "m", "base_url": server.url, "backoff": 0.001, "timeout": 5.0, "retries": 4} | more
+    given = {
+        "model": "m",
+        "base_url": server.url,
+        "key_env": "OPENAI_API_KEY",
+        "backoff": 0.001,
+        "timeout": 5.0,
+        "retries": 4,
+    } | more
     return checked(ModelOptions, given, "options")
 
 
@@ -224,6 +231,12 @@ def test_a_missing_key_is_named(monkeypatch):
         Endpoint(ModelOptions(model="gpt-4o"))
     with lo.Loopback([lo.says("no key needed")]) as server:
         assert Endpoint(options(server)).reply(PROMPT).reply == "no key needed", "a server of one's own needs none"
+
+
+def test_openais_key_goes_to_nobody_else():
+    with lo.Loopback([lo.says("x")]) as server:
+        Endpoint(options(server, key_env="")).reply(PROMPT)
+    assert KEY not in str(server.headers)
 
 
 def test_what_may_hold_a_key_is_refused_without_repeating_it():

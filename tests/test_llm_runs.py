@@ -344,10 +344,14 @@ def test_the_first_line_says_who_designs_and_why(tmp_path):
     ("environment", "expected"),
     [
         ({}, ("tutor-v1", None, None, None)),
-        ({"CURRICLE_LLM": "m@http://h:1/v1"}, ("llm-v1", "m", "http://h:1/v1", "OPENAI_API_KEY")),
+        ({"CURRICLE_LLM": "m@http://h:1/v1"}, ("llm-v1", "m", "http://h:1/v1", "")),
         ({"CURRICLE_LLM": "m", "OPENAI_BASE_URL": "http://h/v1"}, ("llm-v1", "m", "http://h/v1", "OPENAI_API_KEY")),
         ({"CURRICLE_LLM": "m", "CURRICLE_LLM_KEY_ENV": "MINE"}, ("llm-v1", "m", "", "MINE")),
-        ({"CURRICLE_LLM": "hand"}, ("llm-v1", "hand", "", "OPENAI_API_KEY")),
+        ({"CURRICLE_LLM": "hand"}, ("llm-v1", "hand", "", "")),
+        (
+            {"CURRICLE_LLM": "m", "CURRICLE_LLM_BASE_URL": "http://a/v1", "OPENAI_BASE_URL": "http://b/v1"},
+            ("llm-v1", "m", "http://a/v1", ""),
+        ),
         ({"CURRICLE_LLM": " "}, ("tutor-v1", None, None, None)),
     ],
 )

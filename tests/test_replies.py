@@ -91,7 +91,7 @@ class Odd(Setting):
 @pytest.mark.parametrize(
     "text",
     [
-        '{"setting": {"goal": "frog", "description": "wet", "name": 3, "environment": true}, "aim": "cross", "why":"w"}',
+        '{"setting": {"goal": "frog", "description": "wet", "name": 3,"environment": true}, "aim": "cross","why":"w"}',
         '{"goal": "frog", "description": "wet", "name": 3, "environment": true, "aim": "cross", "why": "w"}',
         '{"description": "wet", "environment": true, "goal": "frog", "target": "cross", "name": 3, "reason": "w"}',
     ],

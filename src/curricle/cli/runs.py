@@ -21,7 +21,7 @@ def run(
         str, typer.Argument(metavar="WORLD|CONFIG.toml", help="A world (see `worlds`), or a config file.")
     ],
     designer: Annotated[
-        str | None, typer.Option(help="Who makes the designs (see `designers`) [default: auto].")
+        str | None, typer.Option(help="Who makes the designs (see `designers`); auto by default.")
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Who learns (see `agents`).")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the whole run.")] = None,

@@ -37,9 +37,10 @@ def from_environment() -> dict[str, Any]:
     name = os.environ.get(VARIABLE, "").strip()
     if not name:
         return {}
-    address = os.environ.get(ADDRESS, "") or os.environ.get("OPENAI_BASE_URL", "")
-    given = {"base_url": address, "key_env": os.environ.get(KEY, "")}
-    return {key: value for key, value in given.items() if value} | named(name)
+    given = {"base_url": os.environ.get(ADDRESS, ""), "key_env": os.environ.get(KEY, "")} | named(name)
+    if not given["base_url"] and (address := os.environ.get("OPENAI_BASE_URL", "")):
+        given |= {"base_url": address, "key_env": given["key_env"] or "OPENAI_API_KEY"}  # as OpenAI's own client does
+    return {key: value for key, value in given.items() if value}
 
 
 def settled(options: M, what: str) -> M:

@@ -32,10 +32,11 @@ class Endpoint(Model):
         self.options = options
         self.url = options.base_url or OPENAI
         self.name = f"{options.model} at {urlsplit(self.url).netloc}"
+        self.key_env = options.key_env or ("OPENAI_API_KEY" if self.url == OPENAI else "")  # no key goes to others
         self.without: set[str] = set()  # what this endpoint does not know
         if not self._key() and self.url == OPENAI:
             raise UsageError(
-                f"{options.key_env} is not set: put the key for {self.name} there, or name another variable (key_env)"
+                f"{self.key_env} is not set: put the key for {self.name} there, or name another variable (key_env)"
             )
 
     def reply(self, prompt: Sequence[Message], *, schema: Mapping[str, Any] | None = None, seed: int = 0) -> Exchange:
@@ -151,7 +152,7 @@ class Endpoint(Model):
         return False
 
     def _key(self) -> str:
-        return os.environ.get(self.options.key_env, "").strip()
+        return os.environ.get(self.key_env, "").strip() if self.key_env else ""
 
     def _clean(self, text: str) -> str:
         """Take the key out of what an endpoint sent: some repeat it in their errors."""

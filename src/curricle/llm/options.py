@@ -15,7 +15,10 @@ class ModelOptions(Options):
         "", description="A model's name at the endpoint, or hand, replay:RUN, local; empty: as the environment says."
     )
     base_url: str = Field("", description="Base URL of an OpenAI-compatible endpoint; empty: OpenAI's own.")
-    key_env: str = Field("OPENAI_API_KEY", description="Name of the environment variable that holds the key.")
+    key_env: str = Field(
+        "",
+        description="Name of the variable with the key; empty: OPENAI_API_KEY at OpenAI, none elsewhere.",
+    )
     temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature.")
     max_tokens: int = Field(8_192, ge=1, description="Longest reply, in tokens.")
     timeout: float = Field(180.0, gt=0, description="Seconds after which a call is given up, however it drips.")
@@ -42,7 +45,8 @@ class ModelOptions(Options):
             raise ValueError("base_url: it is kept in files and may hold no key; name the key's variable with key_env")
         if not usable:
             raise ValueError("base_url: write an address such as http://localhost:8000/v1")
-        if not (self.key_env.isidentifier() and self.key_env.isascii() and self.key_env.upper() == self.key_env):
+        name = self.key_env or "OPENAI_API_KEY"
+        if not (name.isidentifier() and name.isascii() and name.upper() == name):
             raise ValueError("key_env: write the name of an environment variable, such as OPENAI_API_KEY, not a key")
         if self.dollars and not (self.price_in or self.price_out):
             raise ValueError("dollars: a budget of money needs price_in and price_out")
