@@ -19,7 +19,7 @@ from curricle.seeds import generator
 
 
 def llm(world, server=None, **options):
-    given = {"model": "m", "base_url": server.url, "backoff": 0.001, "timeout": 5.0} if server else {}
+    given = {"model": "m", "base_url": server.url, "backoff": 0.001, "timeout": 30.0} if server else {}
     return LLM(world.Setting, checked(LLMOptions, given | options, "options"), seed=3)
 
 

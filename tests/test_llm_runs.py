@@ -32,7 +32,7 @@ KEY = "sk-SENTINEL-0123456789"
 
 def plain(server=None, **designer):
     """The config of a small run in the toy world."""
-    address = {"model": "m", "base_url": server.url, "backoff": 0.001, "timeout": 5.0} if server else {}
+    address = {"model": "m", "base_url": server.url, "backoff": 0.001, "timeout": 30.0} if server else {}
     return {
         "world": {"id": LADDER},
         "designer": {"id": "llm", **address, **designer},
