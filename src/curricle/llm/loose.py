@@ -15,7 +15,7 @@ _QUOTES = {'"': '"', "'": "'", "`": "`", "\u201c": "\u201d", "\u2018": "\u2019",
 _START = re.compile(r"[{\[]")
 _SPACE = re.compile(r"\s+")
 _BARE = re.compile(r"(?:[^\s{}\[\](),:;=\"'`\u201c\u2018\u00ab#/]|(?<=\w)['\u2019](?=\w)|/(?![/*]))+")
-_ENDS = re.compile(r"[ \t]*(?:\r?\n|$|\s*(?:[,:;=}\])]|//|#|/\*))")
+_ENDS = re.compile(r"[ \t]*+(?:\r?\n|\Z|[,:;=}\])#]|//|/\*)")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _WORDS = {"true": True, "false": False, "null": None, "none": None, "undefined": None}

@@ -50,7 +50,7 @@ def _percent(score: Score) -> str:
     return f"{100 * score.mean:.0f} ± {100 * score.std:.0f}"
 
 
-def _spent(folder: Path) -> list[str]:
+def _spent(folder: Path) -> list[Text]:
     """The ledger: what the run's language model cost."""
     exchanges = [exchange for _, exchange in read_exchanges(folder)]
     if not exchanges:
@@ -62,14 +62,14 @@ def _spent(folder: Path) -> list[str]:
     parts += [f"${total['dollars']:.4f}"] if "dollars" in total else []
     if any(str(value).startswith("replay:") for value in read_config(folder)["designer"].values()):
         parts += ["all of it replayed, and paid for before"]
-    return [f"language model: {'; '.join(parts)}"]
+    return [Text(f"language model: {'; '.join(parts)}")]
 
 
-def _replaced(folder: Path) -> list[str]:
+def _replaced(folder: Path) -> list[Text]:
     """Cycles in which a stated fallback designed."""
     own = read_config(folder)["designer"]["id"]
     others = {(step.cycle, d.by) for step, d in read_records(folder, Design) if d.by != own and d.changed}
-    return [f"cycle {cycle} was designed by {by} instead of {own}" for cycle, by in sorted(others)]
+    return [Text(f"cycle {cycle} was designed by {by} instead of {own}") for cycle, by in sorted(others)]
 
 
 def _trained(scores: Scores | None) -> list[str]:
