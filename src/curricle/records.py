@@ -276,6 +276,11 @@ class Brief(Record):
     examples: tuple[Values, ...] = ()
     """Settings to vary, where the world has some that no ranges can span: seed tasks, written out."""
 
+    @property
+    def rates(self) -> dict[str, float]:
+        """Success rate of each skill at the last test; empty before the first."""
+        return {name: score.mean for name, score in self.past[-1].scores.skills.items()} if self.past else {}
+
 
 class Message(Record):
     """One turn of a conversation with a language model."""

@@ -6,24 +6,23 @@ at the aim: more when the agent fails, less when it succeeds, so designs drift b
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
 
 from curricle.designer import Designer, Workshop
+from curricle.designers.aims import AimOptions, aims
 from curricle.errors import RunDamaged, ValueRefused
-from curricle.records import Brief, Design, Knob, Options, Outcome, Scores, Skill, Value, Values
+from curricle.records import Brief, Design, Knob, Outcome, Scores, Skill, Value, Values
 from curricle.setting import Setting
 
 STATE = "ease.json"
 
 
-class TutorOptions(Options):
+class TutorOptions(AimOptions):
     """Options of the tutor."""
 
-    reach: float = Field(0.1, ge=0, le=1, description="Success from which on a skill can be built upon.")
-    mastered: float = Field(0.9, ge=0, le=1, description="Success from which on a skill needs no more designs.")
     low: float = Field(0.3, ge=0, le=1, description="Success at the aim below which more is handed out.")
     high: float = Field(0.7, ge=0, le=1, description="Success at the aim above which less is handed out.")
     step: float = Field(0.25, gt=0, le=1, description="How much the ease changes at a time.")
@@ -42,11 +41,11 @@ class Tutor(Designer):
 
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Aim at n skills; where there are fewer to aim at, they come again with less handed out."""
-        rates = {name: score.mean for name, score in brief.past[-1].scores.skills.items()} if brief.past else {}
-        aims = self._aims(brief.skills, rates)
+        rates = brief.rates
+        wanted = aims(brief.skills, rates, self.options)
         designs = []
         for i in range(n):
-            skill, again = aims[i % len(aims)], i // len(aims)
+            skill, again = wanted[i % len(wanted)], i // len(wanted)
             ease = max(0.0, self.ease.get(skill.name, 1.0) - again * self.options.step)
             why = f"success {rates.get(skill.name, 0.0):.0%} in the original; {ease:.0%} of what it needs is handed out"
             designs.append(Design(setting=self._eased(skill, ease, brief), aim=skill.name, why=why))
@@ -72,16 +71,6 @@ class Tutor(Designer):
             self.ease = {str(name): float(ease) for name, ease in read.items()}
         except (OSError, ValueError, AttributeError) as error:
             raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error
-
-    def _aims(self, skills: Sequence[Skill], rates: Mapping[str, float]) -> list[Skill]:
-        """Skills to teach, weakest first: those whose prerequisites are in reach; mastered ones only if all are."""
-
-        def rate(skill: Skill) -> float:
-            return rates.get(skill.name, 0.0)
-
-        near = [s for s in skills if all(rates.get(need, 0.0) >= self.options.reach for need in s.needs)]
-        order = sorted(near, key=rate)  # stable: the tree's order breaks ties
-        return [s for s in order if rate(s) < self.options.mastered] or order
 
     def _eased(self, skill: Skill, ease: float, brief: Brief) -> Values:
         """The original, moved towards what eases the skill; if nothing is named, towards easy on every knob."""
