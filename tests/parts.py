@@ -15,7 +15,12 @@ WORLDS = [
     find(World, f"{ROOT}/examples/vault.py:Vault"),
     find(World, f"{ROOT}/tests/toys.py:Ladder"),
 ]
-DESIGNERS = [*(cls for _, cls in installed(Designer)), find(Designer, f"{ROOT}/tests/toys.py:Chatty")]
+NEED_WEIGHTS = ("local-v1",)
+"""Designers that cannot be made without a file: swept by tests of their own."""
+DESIGNERS = [
+    *(cls for id, cls in installed(Designer) if id not in NEED_WEIGHTS),
+    find(Designer, f"{ROOT}/tests/toys.py:Chatty"),
+]
 AGENTS = [*(cls for _, cls in installed(Agent)), find(Agent, f"{ROOT}/tests/toys.py:Student")]
 VAULT, LADDER = WORLDS[-2], WORLDS[-1]
 

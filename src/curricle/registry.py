@@ -38,6 +38,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "llm-v1": "curricle.designers.llm:LLM",
         "tutor-v1": "curricle.designers.tutor:Tutor",
         "policy-v1": "curricle.designers.policy:Policy",
+        "local-v1": "curricle.designers.local:Local",
     },
     "agents": {
         "random-v1": "curricle.agents.random:RandomAgent",

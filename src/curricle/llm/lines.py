@@ -118,11 +118,13 @@ def _spellings(knob: Knob) -> str:
     """The values of a knob, in GBNF."""
     if knob.kind == "text":
         return r'"\"" [^"\\\n\x00-\x1f]* "\""'
-    if knob.kind == "float":
-        return '"-"? [0-9]+ ("." [0-9]+)?'
     low, high = int(knob.low or 0), int(knob.high or 0)
+    digits = f"{{1,{max(len(str(abs(low))), len(str(abs(high))))}}}"  # bounded, or a model may count on for ever
+    number = ('"-"? ' if (knob.low or 0) < 0 else "") + f"[0-9]{digits}"
+    if knob.kind == "float":
+        return f'{number} ("." [0-9]{{1,4}})?'
     if knob.kind == "int" and high - low >= 64:
-        return f'"-"? [0-9]{{1,{max(len(str(abs(low))), len(str(abs(high))))}}}'
+        return number
     levels: Sequence[Value] = range(low, high + 1) if knob.kind == "int" else knob.levels()
     return " | ".join(json.dumps(_said(knob, level)) for level in levels)
 

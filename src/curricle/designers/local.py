@@ -1,0 +1,112 @@
+"""The local designer: the embedded language model writes one line a design; no key, no server, no network.
+
+Aims are chosen as the tutor does: the weakest skills in reach. For each the model is asked for one line
+(`llm/lines.py`), held to the format by a grammar. A line that says nothing is asked for again with another seed; after
+that the stated fallback makes this one design, and its record says so. Every exchange is stored at once and used again
+after a crash.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import Field
+
+from curricle.designer import Designer, Workshop
+from curricle.designers.aims import AimOptions, aims
+from curricle.errors import UsageError
+from curricle.llm.embedded import Embedded
+from curricle.llm.lines import Reading, grammar, prompt, read
+from curricle.records import Brief, Design, Exchange, Message, Outcome, Scores, Skill
+from curricle.registry import find
+from curricle.seeds import derive
+from curricle.setting import Setting
+
+
+class LocalOptions(AimOptions):
+    """Options of the local designer."""
+
+    model: str = Field("", description="GGUF file, such as a tuned one; empty for the stock one of `curricle model`.")
+    temperature: float = Field(0.8, ge=0, le=2, description="How freely the model draws its words.")
+    tries: int = Field(2, ge=1, le=10, description="How often a line is asked for before the fallback steps in.")
+    fallback: str = Field("tutor", description="The designer that steps in.")
+    grammar: bool = Field(True, description="Hold the model to the line format while it writes.")
+
+
+class Local(Designer):
+    """One line of the embedded language model for each of the weakest skills in reach."""
+
+    id = "local-v1"
+    Options = LocalOptions
+    options: LocalOptions
+
+    def __init__(self, setting: type[Setting], options: LocalOptions | None = None, seed: int = 0) -> None:
+        super().__init__(setting, options, seed)
+        self.model = Embedded(self.options.model or None, temperature=self.options.temperature)
+        other = find(Designer, self.options.fallback)
+        if issubclass(other, Local):
+            raise UsageError(f"fallback = {self.options.fallback!r}: the local designer cannot step in for itself")
+        self.fallback = other(setting, seed=derive(seed, "fallback"))
+
+    @cached_property
+    def _grammar(self) -> str | None:
+        return grammar(self.setting) if self.options.grammar else None
+
+    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+        """Ask for one line a design; where there are fewer aims than designs, they come again."""
+        wanted, known = aims(brief.skills, brief.rates, self.options), list(workshop.kept())
+        designs: list[Design] = []
+        for index in range(n):
+            aim = wanted[index % len(wanted)]
+            reading, problems = self._ask(brief, aim, index, known, workshop)
+            if reading is None or reading.values is None:
+                designs += self._replaced(brief, aim, index, n, problems, workshop)
+                continue
+            why = f"success {brief.rates.get(aim.name, 0.0):.0%} in the original; {self.model.name} wrote the line"
+            designs.append(Design(setting=reading.values, aim=aim.name, why=why, changed=(*problems, *reading.notes)))
+        return designs
+
+    def learn(self, outcomes: Sequence[Outcome], scores: Scores, workshop: Workshop) -> None:
+        """The model is told of the last try in its prompt; the fallback learns, should it be needed."""
+        self.fallback.learn(outcomes, scores, workshop)
+
+    def save(self, folder: Path) -> None:
+        """Write the fallback's state; there is no other."""
+        self.fallback.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """Read it."""
+        self.fallback.load(folder)
+
+    def _ask(
+        self, brief: Brief, aim: Skill, index: int, known: list[Exchange], workshop: Workshop
+    ) -> tuple[Reading | None, list[str]]:
+        """A line that says something, or None; and what was wrong with those before it."""
+        asked = prompt(brief, aim, taught=self.model.taught == brief.world)
+        problems: list[str] = []
+        for attempt in range(self.options.tries):
+            exchange = self._exchange(asked, derive(self.seed, "line", brief.cycle, index, attempt), known, workshop)
+            reading = read(exchange.reply, self.setting, brief.original)
+            if not exchange.error and reading.values is not None:
+                return reading, problems
+            problems.append(f"asked again: {exchange.error or f'no setting in {exchange.reply[:60]!r}'}")
+        return None, problems
+
+    def _exchange(self, asked: tuple[Message, ...], seed: int, known: list[Exchange], workshop: Workshop) -> Exchange:
+        """One call, or the answer to it from before a crash."""
+        for exchange in known:
+            if exchange.prompt == asked:
+                known.remove(exchange)
+                return exchange
+        exchange = self.model.reply(asked, seed=seed, grammar=self._grammar)
+        workshop.keep(exchange)
+        return exchange
+
+    def _replaced(
+        self, brief: Brief, aim: Skill, index: int, n: int, problems: list[str], workshop: Workshop
+    ) -> list[Design]:
+        """The fallback's design for this aim, or in this place; none if it has none."""
+        offered = self.fallback.propose(brief, n, workshop)
+        same = [design for design in offered if design.aim == aim.name] or offered[index : index + 1]
+        note = f"{self.model.name} wrote no usable line, so {self.fallback.id} made this design"
+        return [d.model_copy(update={"by": self.fallback.id, "changed": (*problems, note)}) for d in same[:1]]

@@ -1,0 +1,116 @@
+"""The local designer, with a tiny random model: valid in every world, same after a crash, honest about fallbacks."""
+
+import pytest
+import tiny
+from parts import LADDER, VAULT, WORLDS, Bench
+from test_designers import course, scores
+from typer.testing import CliRunner
+
+from curricle import config
+from curricle.cli import app
+from curricle.designers.local import Local, LocalOptions
+from curricle.errors import ModelError, UsageError
+from curricle.llm.embedded import Embedded
+from curricle.records import Cycle, Design
+from curricle.run import read_exchanges, read_records
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tiny.write(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+def local(world, path, seed=3, **options):
+    return Local(world.Setting, LocalOptions(model=str(path), **options), seed)
+
+
+@pytest.mark.parametrize("kind", WORLDS, ids=lambda cls: cls.id)
+def test_proposals_fit_every_world(kind, path):
+    world = kind()
+    for designs in course(local(world, path), world, cycles=2):
+        assert len(designs) == 4
+        for design in designs:
+            world.setting(design.setting)
+            assert design.aim in {skill.name for skill in world.skills} and not design.by
+
+
+def test_aims_are_the_weakest_in_reach(path):
+    world = VAULT()
+    past = [Cycle(number=1, designed=(), scores=scores(world, open_1=0.6, open_2=0.3))]
+    designs = local(world, path).propose(world.brief(2, 4, past), 2, Bench(world))
+    assert [design.aim for design in designs] == ["open_3", "open_2"]
+    assert designs[1].why.startswith("success 30% in the original; tiny.gguf (")
+
+
+def test_answers_from_before_a_crash_are_used(path, monkeypatch):
+    world, bench = LADDER(), Bench(LADDER())
+    whole = local(world, path).propose(world.brief(1, 2), 4, bench)
+    assert len(bench.exchanges) == 4
+    cut, asked, reply = Bench(world), [], Embedded.reply
+    cut.exchanges = bench.exchanges[:3]
+
+    def counted(self, *args, **kwargs):
+        asked.append(args)
+        return reply(self, *args, **kwargs)
+
+    monkeypatch.setattr(Embedded, "reply", counted)
+    assert local(world, path).propose(world.brief(1, 2), 4, cut) == whole
+    assert len(asked) == 1 and cut.exchanges == bench.exchanges
+
+
+def test_lines_that_say_nothing_are_asked_again_then_replaced(path):
+    world, bench = VAULT(), Bench(VAULT())
+    designer = local(world, path, grammar=False, temperature=0.0)  # a random model without a grammar is never readable
+    first, second = designer.propose(world.brief(1, 4), 2, bench)
+    assert len(bench.exchanges) == 4, "each line was asked for twice"
+    for design in (first, second):
+        assert design.by == "tutor-v1" and design.aim == "open_1"
+        assert len(design.changed) == 3 and design.changed[0].startswith("asked again: no setting in ")
+        assert design.changed[-1].endswith("wrote no usable line, so tutor-v1 made this design")
+    nobody = local(world, path, grammar=False, temperature=0.0, fallback="none", tries=1)
+    assert nobody.propose(world.brief(1, 4), 2, bench) == []
+
+
+def test_the_fallback_learns_and_is_saved(path, tmp_path):
+    world = VAULT()
+    designer, again = (local(world, path, grammar=False, temperature=0.0, tries=1) for _ in range(2))
+    course(designer, world, cycles=2)
+    designer.fallback.ease["open_1"] = 0.25
+    designer.save(tmp_path)
+    again.load(tmp_path)
+    assert again.fallback.ease == designer.fallback.ease
+
+
+def test_what_is_missing_is_said_before_a_run_begins(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("CURRICLE_CACHE", str(tmp_path))
+    resolved = config.resolve({"world": {"id": "crafter"}, "designer": {"id": "local"}})
+    with pytest.raises(ModelError, match="get it once with: curricle model"):
+        config.start(resolved, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UsageError, match="cannot step in for itself"):
+        local(VAULT(), path, fallback="local")
+
+
+def test_a_run_and_the_tuning_on_it(path, tmp_path):
+    """The whole way by the command line: a run, the model tuned on its successes, a run with the tuned one."""
+    from parts import ROOT
+
+    world, out = f"{ROOT}/examples/vault.py:Vault", tmp_path / "tuned.gguf"
+    small = ["schedule.cycles=1", "schedule.per_cycle=600", "schedule.final=0", "schedule.test_seeds=1"]
+    sets = [word for pair in small for word in ("--set", pair)]
+
+    def run(name, model):
+        words = ["run", world, "--designer", "local", "--out", str(tmp_path / name), *sets, "--set"]
+        return CliRunner().invoke(app, [*words, f"designer.model={model}"])
+
+    assert run("first", path).exit_code == 0
+    designs = [design for _, design in read_records(tmp_path / "first", Design)]
+    assert len(designs) == len(read_exchanges(tmp_path / "first")) == 3 and all(d.by == "local-v1" for d in designs)
+    words = ["tune-designer", world, "--from", str(tmp_path / "first"), "--model", str(path), "--out", str(out)]
+    done = CliRunner().invoke(app, [*words, "--steps", "2", "--batch", "2", "--threads", "1"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.strip() == str(out) and "step 2 of 2: loss" in done.stderr and "designs of" in done.stderr
+    assert Embedded(out).taught == "vault-v1"
+    assert run("second", out).exit_code == 0
+    (_, exchange), *_ = read_exchanges(tmp_path / "second")
+    assert exchange.prompt[0].content == "Design a world on one line.", "a taught model needs no lesson"
