@@ -42,7 +42,7 @@ class Local(Designer):
 
     def __init__(self, setting: type[Setting], options: LocalOptions | None = None, seed: int = 0) -> None:
         super().__init__(setting, options, seed)
-        self.model = Embedded(self.options.model or None, temperature=self.options.temperature)
+        self.model = Embedded(self.options.model or None, temperature=self.options.temperature, longest=256)
         other = find(Designer, self.options.fallback)
         if issubclass(other, Local):
             raise UsageError(f"fallback = {self.options.fallback!r}: the local designer cannot step in for itself")

@@ -28,8 +28,8 @@ class Embedded(Model):
         path: Path | str | None = None,
         *,
         temperature: float = 0.8,
-        longest: int = 256,
-        context: int = 4096,
+        longest: int = 2048,
+        context: int = 8192,
         threads: int = 1,
     ) -> None:
         self.path = Path(path).expanduser() if path else weights.stock()
@@ -82,13 +82,13 @@ class Embedded(Model):
             problem = str(answer["error"].get("message", answer["error"]))
             return Exchange(prompt=tuple(prompt), reply="", model=self.name, error=problem)
         (choice,) = answer["choices"]
-        counted = ("prompt_tokens", "completion_tokens")
+        used = answer["usage"]
         return Exchange(
             prompt=tuple(prompt),
             reply=choice["message"].get("content") or "",
             model=self.name,
             finish=choice["finish_reason"],
-            usage=Frozen({"calls": 1, **{name: answer["usage"][name] for name in counted}}),
+            usage=Frozen({"calls": 1, "tokens_in": used["prompt_tokens"], "tokens_out": used["completion_tokens"]}),
         )
 
     @cached_property

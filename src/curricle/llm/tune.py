@@ -158,8 +158,8 @@ def _loss(model: Any, examples: Sequence[tuple[list[int], list[int]]], device: s
 
 def _lesson(teacher: Teacher, world: World, skill: Skill, seed: int) -> Pair | None:
     """What the teacher proposes after some imagined cycles, if anything; what is for this skill comes first."""
-    rng, designer, alone = generator(seed, "course"), teacher(derive(seed, "teacher")), _Alone()
-    past = [Cycle(number=1, designed=(), scores=_profile(world, skill, rng))]
+    rng, designer, alone = generator(seed, "course"), teacher(derive(seed, "teacher")), Alone()
+    past = [Cycle(number=1, designed=(), scores=profile(world, skill, rng))]
     cycles = int(rng.integers(2, LONGEST_COURSE + 2))
     while True:
         brief = world.brief(len(past) + 1, cycles, past)
@@ -167,12 +167,12 @@ def _lesson(teacher: Teacher, world: World, skill: Skill, seed: int) -> Pair | N
         if len(past) + 1 == cycles:
             return _pair(brief, designs[0]) if designs and designs[0].aim else None
         tried = [Outcome(design=d, attempts=20, successes=int(rng.integers(21))) for d in designs]
-        scores = _profile(world, skill, rng)
+        scores = profile(world, skill, rng)
         designer.learn(tried, scores, alone)
         past.append(Cycle(number=len(past) + 1, designed=tuple(tried), scores=scores))
 
 
-def _profile(world: World, skill: Skill, rng: np.random.Generator) -> Scores:
+def profile(world: World, skill: Skill, rng: np.random.Generator) -> Scores:
     """Scores of an imagined agent that can do all that a skill needs, and is weakest at the skill itself."""
     tree = {s.name: s for s in world.skills}
     before, waiting = set[str](), list(skill.needs)
@@ -194,19 +194,25 @@ def _pair(brief: Brief, design: Design) -> Pair:
     return Pair(prompt(brief, aim, taught=True), write(values, brief.knobs, brief.original), aim.name)
 
 
-class _Alone:
-    """The workshop of a teacher without a run; see `designer.Workshop`."""
+class Alone:
+    """The workshop of a designer that is asked outside of a run; see `designer.Workshop`."""
 
-    cycle = 1
+    cycle, folder = 1, Path()
 
     def trial(self, designs: Sequence[Design], *, episodes: int = 12, practised: int | None = None) -> list[Outcome]:
+        """Refuse: there is no agent."""
         raise UsageError("this designer tries its designs on an agent; a teacher has none")
 
     def report(self, figures: Mapping[str, float]) -> None:
-        return
+        """Nobody reads them."""
 
     def keep(self, exchange: Exchange) -> None:
-        return
+        """There is no run to keep it in."""
 
     def kept(self) -> Sequence[Exchange]:
+        """Nothing was kept."""
         return ()
+
+    def spent(self) -> Mapping[str, float]:
+        """Nothing is counted."""
+        return {}
