@@ -1,18 +1,28 @@
 """The local designer, with a tiny random model: valid in every world, same after a crash, honest about fallbacks."""
 
+import shlex
+import subprocess
+import sys
+
 import pytest
 import tiny
-from parts import LADDER, VAULT, WORLDS, Bench
+import torch
+from parts import LADDER, ROOT, VAULT, WORLDS, Bench
 from test_designers import course, scores
+from test_docs import blocks, part
+from test_kill import contents
 from typer.testing import CliRunner
 
 from curricle import config
 from curricle.cli import app
 from curricle.designers.local import Local, LocalOptions
 from curricle.errors import ModelError, UsageError
+from curricle.llm import weights
 from curricle.llm.embedded import Embedded
 from curricle.records import Cycle, Design
 from curricle.run import read_exchanges, read_records
+
+PAGE = (ROOT / "docs" / "embedded.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +103,6 @@ def test_what_is_missing_is_said_before_a_run_begins(path, tmp_path, monkeypatch
 
 def test_a_run_and_the_tuning_on_it(path, tmp_path):
     """The whole way by the command line: a run, the model tuned on its successes, a run with the tuned one."""
-    from parts import ROOT
-
     world, out = f"{ROOT}/examples/vault.py:Vault", tmp_path / "tuned.gguf"
     small = ["schedule.cycles=1", "schedule.per_cycle=600", "schedule.final=0", "schedule.test_seeds=1"]
     sets = [word for pair in small for word in ("--set", pair)]
@@ -114,3 +122,50 @@ def test_a_run_and_the_tuning_on_it(path, tmp_path):
     assert run("second", out).exit_code == 0
     (_, exchange), *_ = read_exchanges(tmp_path / "second")
     assert exchange.prompt[0].content == "Design a world on one line.", "a taught model needs no lesson"
+
+
+def test_a_run_broken_off_between_two_lines_ends_with_the_same_bytes(path, tmp_path, monkeypatch):
+    whole, broken, asked, reply = tmp_path / "whole", tmp_path / "broken", [], Embedded.reply
+    plain = {"world": {"id": f"{ROOT}/examples/vault.py:Vault"}, "designer": {"id": "local", "model": str(path)}}
+    plain["schedule"] = {"cycles": 2, "per_cycle": 400, "final": 0, "test_seeds": 1}
+
+    def fifth(self, *args, **kwargs):
+        asked.append(args)
+        if len(asked) == 5:  # within the second cycle's proposal
+            raise KeyboardInterrupt
+        return reply(self, *args, **kwargs)
+
+    config.start(config.resolve(plain), whole)
+    monkeypatch.setattr(Embedded, "reply", fifth)
+    with pytest.raises(KeyboardInterrupt):
+        config.start(config.resolve(plain), broken)
+    assert len(read_exchanges(broken)) == 4
+    config.resume(broken)
+    assert len(asked) == 7, "six lines, one of them asked for twice"
+    assert contents(broken) == contents(whole)
+
+
+def test_the_page_shows_the_data_there_is():
+    done = subprocess.run(
+        [sys.executable, "benchmarks/designs.py", "table", "experiments/embedded-designer/designs.jsonl"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert part(PAGE, "designs") == done.stdout.strip().splitlines()
+
+
+def test_the_pages_commands_run(path, tmp_path, monkeypatch):
+    """As they stand there; a tiny model lies where the real one would."""
+    monkeypatch.setenv("CURRICLE_CACHE", str(tmp_path / "cache"))
+    assert weights.get(str(path)).new
+    monkeypatch.setattr(weights, "SHA256", weights.sha256(path))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    torch.set_num_threads(1)
+    (text,) = blocks(PAGE, "sh")
+    for line in text.strip().splitlines():
+        done = CliRunner().invoke(app, shlex.split(line)[1:])
+        assert done.exit_code == 0 and done.stdout, (line, done.output, done.exception)
+    assert Embedded(tmp_path / "tuned.gguf").taught == "vault-v1"

@@ -42,8 +42,8 @@ def tune_designer(
     without: Annotated[
         list[str] | None, typer.Option(metavar="SKILL", help="Leave out a skill, to test it later; may be repeated.")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Updates.")] = 80,
-    batch: Annotated[int, typer.Option(min=1, help="Pairs an update.")] = 16,
+    steps: Annotated[int, typer.Option(min=1, help="Updates.")] = 64,
+    batch: Annotated[int, typer.Option(min=1, help="Pairs an update.")] = 8,
     source: Annotated[
         Path | None, typer.Option("--model", help="GGUF file to begin with [default: the stock one].")
     ] = None,
