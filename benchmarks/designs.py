@@ -81,7 +81,7 @@ def shown(agent: Agent, designs: Sequence[Design], episodes: int) -> list[float]
 
 
 def make(name: str, path: str, free: bool, each: int, run: Path, episodes: int) -> None:
-    model = None if name in ("original", "random", "tutor") else Embedded(path or None)
+    model = None if name in ("original", "random", "tutor") else Embedded(path or None, longest=128)
     rows = []
     for skill in WORLD.skills:
         for index in range(1 if name == "original" else each):

@@ -14,7 +14,7 @@ from test_kill import contents
 from typer.testing import CliRunner
 
 from curricle import config
-from curricle.cli import app
+from curricle.cli import app, models
 from curricle.designers.local import Local, LocalOptions
 from curricle.errors import ModelError, UsageError
 from curricle.llm import weights
@@ -122,6 +122,18 @@ def test_a_run_and_the_tuning_on_it(path, tmp_path):
     assert run("second", out).exit_code == 0
     (_, exchange), *_ = read_exchanges(tmp_path / "second")
     assert exchange.prompt[0].content == "Design a world on one line.", "a taught model needs no lesson"
+
+
+def test_the_designer_of_a_run_is_a_teacher_too(tmp_path):
+    """With what it learnt there; a run in another world is refused."""
+    world, run = VAULT(), tmp_path / "run"
+    plain = {"world": {"id": f"{ROOT}/examples/vault.py:Vault"}, "designer": {"id": "tutor"}}
+    config.start(config.resolve({**plain, "schedule": {"cycles": 1, "per_cycle": 400, "final": 0}}), run)
+    teacher = models._teacher(str(run), world)(0)
+    assert teacher.id == "tutor-v1" and teacher.ease and teacher.ease == models._teacher(str(run), world)(1).ease
+    assert models._teacher("random", world)(0).id == "random-v1"
+    with pytest.raises(UsageError, match="is a run in vault-v1, not in ladder-v1"):
+        models._own(run, LADDER())
 
 
 def test_a_run_broken_off_between_two_lines_ends_with_the_same_bytes(path, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from curricle.designer import Designer
 from curricle.errors import UsageError
 from curricle.llm import tune, weights
 from curricle.registry import find
-from curricle.run import read_config
+from curricle.run import CONFIG, read_checkpoint, read_config
 from curricle.world import World
 
 
@@ -34,7 +34,9 @@ def model(
 @app.command("tune-designer")
 def tune_designer(
     world: WorldName,
-    teacher: Annotated[str, typer.Option(help="Designer whose proposals are imitated; `none` for no one's.")] = "tutor",
+    teacher: Annotated[
+        str, typer.Option(metavar="DESIGNER|RUN", help="Designer to imitate, or that of a run; `none` for nobody.")
+    ] = "tutor",
     run_folder: Annotated[
         Path | None,
         typer.Option("--from", metavar="RUN", help="Imitate the designs of this run that fitted its agent."),
@@ -54,49 +56,54 @@ def tune_designer(
     threads: Annotated[int, typer.Option(min=0, help="CPU threads [default: as many as PyTorch takes].")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the pairs and their order.")] = 0,
 ) -> None:
-    """Tune the embedded model to design for a world: minutes on a CPU, seconds on a GPU."""
-    from rich.progress import Progress, TextColumn, TimeRemainingColumn
-
-    kind, guide = find(World, world), find(Designer, teacher)
-    made = kind()
-    pairs = tune.from_teacher(
-        lambda seed: guide(made.Setting, seed=seed), made, steps * batch, seed=seed, without=without or ()
-    )
+    """Tune the embedded model to design for a world: minutes on a CPU, less on a GPU."""
+    made = find(World, world)()
+    pairs = tune.from_teacher(_teacher(teacher, made), made, steps * batch, seed=seed, without=without or ())
     if run_folder is not None:
-        own = _own(run_folder, kind, without or [])
+        own = [pair for pair in _own(run_folder, made) if pair.aim not in (without or ())]
         tell(f"{len(own)} designs of {run_folder} fitted its agent")
         pairs += own * max(1, len(pairs) // max(1, len(own)))  # as many of the run as of the teacher
-    target = path or weights.cache() / f"{made.id}.gguf"
-    torch_device = _device(device, threads)
-    with Progress(
-        *Progress.get_default_columns()[:2],
-        TextColumn("loss {task.fields[loss]:.3f}"),
-        TimeRemainingColumn(),
-        console=err,
-        disable=not err.is_terminal,
-    ) as shown:
-        task = shown.add_task("tuning", total=steps, loss=float("nan"))
+    target, begin = path or weights.cache() / f"{made.id}.gguf", source or weights.stock()
 
-        def report(step: int, loss: float) -> None:
-            shown.update(task, completed=step, loss=loss)
-            if not err.is_terminal and (step == steps or step % 10 == 1):
-                tell(f"step {step} of {steps}: loss {loss:.3f}")
+    def report(step: int, loss: float) -> None:
+        if err.is_terminal or step == steps or step % 10 == 1:
+            err.print(
+                f"step {step} of {steps}: loss {loss:.3f}", end="\r" if err.is_terminal else "\n", highlight=False
+            )
 
-        tune.tune(
-            pairs, source or weights.stock(), target, world=made.id, steps=steps, batch=batch, seed=seed,
-            device=torch_device, report=report,
-        )  # fmt: skip
+    where = _device(device, threads)
+    tune.tune(pairs, begin, target, world=made.id, steps=steps, batch=batch, seed=seed, device=where, report=report)
     say(target)
     tell(f"use it: curricle run {world} --designer local --set designer.model={target}")
 
 
-def _own(folder: Path, kind: type[World], without: list[str]) -> list[tune.Pair]:
+def _teacher(name: str, world: World) -> tune.Teacher:
+    """A designer by its name, or the one of a run with all that it learnt there."""
+    if not (Path(name) / CONFIG).is_file():
+        kind = find(Designer, name)
+        return lambda seed: kind(world.Setting, seed=seed)
+    settled, state = _settled(Path(name), world), read_checkpoint(Path(name), "designer")
+
+    def taught(seed: int) -> Designer:
+        designer = settled.designer(world.Setting, settled.designer_options, seed)
+        designer.load(state)
+        return designer
+
+    return taught
+
+
+def _own(folder: Path, world: World) -> list[tune.Pair]:
     """The pairs that a run gives."""
+    settled = _settled(folder, world)
+    original = settled.world(settled.world_options, settled.original)
+    return tune.from_run(original, settled.schedule.cycles, _past(folder))
+
+
+def _settled(folder: Path, world: World) -> config.Config:
     settled = config.resolve(read_config(folder))
-    if settled.world.id != kind.id:
-        raise UsageError(f"{folder} is a run in {settled.world.id}, not in {kind.id}")
-    world = settled.world(settled.world_options, settled.original)
-    return [p for p in tune.from_run(world, settled.schedule.cycles, _past(folder)) if p.aim not in without]
+    if settled.world.id != world.id:
+        raise UsageError(f"{folder} is a run in {settled.world.id}, not in {world.id}")
+    return settled
 
 
 def _device(name: str, threads: int) -> str:

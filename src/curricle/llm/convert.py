@@ -28,10 +28,12 @@ def load(path: Path) -> tuple[Any, Any]:
     try:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging
     except ImportError as error:
         raise ModelError(MISSING) from error
     if metadata(path).get("general.architecture") != "llama":
         raise ModelError(f"{path} is not of the Llama family; only such models can be tuned")
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
         model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)

@@ -2,7 +2,7 @@
 
 The pairs come from a teacher - any designer, asked about imagined agents (`from_teacher`) - and from a run's own
 successes: designs in which the agent neither failed nor had it easy (`from_run`). All weights but the embeddings are
-trained; the loss is on the line alone. Minutes on a CPU, seconds on a GPU.
+trained; the loss is on the line alone.
 """
 
 import math
