@@ -84,7 +84,7 @@ def make(name: str, path: str, free: bool, each: int, run: Path, episodes: int) 
     model = None if name in ("original", "random", "tutor") else Embedded(path or None, longest=128)
     rows = []
     for skill in WORLD.skills:
-        for index in range(1 if name == "original" else each):
+        for index in range(each):
             row = {"designer": name, "aim": skill.name, **written(name, model, free, skill, index)}
             if row["setting"] is not None and skill.eased_by:
                 moved = [towards(KNOBS[knob], row["setting"][knob], value) for knob, value in skill.eased_by.items()]
@@ -99,6 +99,8 @@ def make(name: str, path: str, free: bool, each: int, run: Path, episodes: int) 
     for row in rows:
         values = row.pop("setting")
         row["means"] = None if values is None else write(values, WORLD.Setting.knobs(), WORLD.original.values)
+        if row["line"] == row["means"]:  # written as it was meant
+            del row["line"]
         print(json.dumps(row))
 
 
@@ -109,7 +111,16 @@ def mean(values: Sequence[float]) -> str:
 def table(path: Path) -> str:
     """One row a designer; success at the aim is over all its designs, unreadable ones counting as the original."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    original = {row["aim"]: row for row in rows if row["designer"] == "original"}
+    original = {
+        (aim.name, key): [row[key] for row in rows if (row["designer"], row["aim"]) == ("original", aim.name)]
+        for aim in WORLD.skills
+        for key in AGENTS
+    }
+
+    def success(row: dict[str, Any], key: str) -> float:
+        plain = original[row["aim"], key]
+        return float(row.get(key, sum(plain) / len(plain)))
+
     lines = [
         "| designs by | readable | needing no repair | different ones | easing knobs set | "
         "success of a random agent | of a trained agent | the two held-out skills: easing knobs set, trained agent |",
@@ -120,8 +131,8 @@ def table(path: Path) -> str:
         held = [row for row in mine if row["aim"] in HELD_OUT]
         different = len({(row["aim"], row["means"]) for row in mine if row["means"]}) / len(mine)
         eased = [mean([row.get("eased", 0.0) for row in part]) for part in (mine, held)]
-        by_chance, trained = ([{**original[row["aim"]], **row}[key] for row in mine] for key in AGENTS)
-        of_held = [{**original[row["aim"]], **row}["trained_agent"] for row in held]
+        by_chance, trained = ([success(row, key) for row in mine] for key in AGENTS)
+        of_held = [success(row, "trained_agent") for row in held]
         readable = [row["means"] is not None for row in mine]
         clean = [row["means"] is not None and not row["notes"] for row in mine]
         cells = [name, mean(readable), mean(clean), f"{100 * different:.0f}%", eased[0], mean(by_chance), mean(trained)]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from curricle.designer import Designer, Workshop
 from curricle.designers.aims import AimOptions, aims
@@ -31,6 +31,12 @@ class LocalOptions(AimOptions):
     tries: int = Field(2, ge=1, le=10, description="How often a line is asked for before the fallback steps in.")
     fallback: str = Field("tutor", description="The designer that steps in.")
     grammar: bool = Field(True, description="Hold the model to the line format while it writes.")
+
+    @field_validator("model")
+    @classmethod
+    def _from_anywhere(cls, model: str) -> str:
+        """A full path, so that a run can be resumed from anywhere."""
+        return str(Path(model).expanduser().resolve()) if model else model
 
 
 class Local(Designer):
