@@ -49,10 +49,10 @@ def test_settings_survive_the_grid(kind):
 
 def test_features_are_zero_at_home_and_positive_where_it_is_easier():
     space = space_of(VAULT())
-    assert space.features(space.home[None]).tolist()[0] == [1.0, *[0.0] * (space.spans[-1] - 1)]
+    assert space.features(space.home[None]).tolist()[0] == [1.0, *[0.0] * (space.spans[-1] - 1 + 3)]
     for i, knob in enumerate(space.knobs):
-        ends = [space.features(np.where(np.arange(len(space.home)) == i, end, space.home)[None])[0, 1:].sum()
-                for end in (0, len(space.levels[i]) - 1)]  # fmt: skip
+        rows = [np.where(np.arange(len(space.home)) == i, end, space.home) for end in (0, len(space.levels[i]) - 1)]
+        ends = space.features(np.stack(rows))[:, 1 : space.spans[-1]].sum(1)
         assert (ends[0] > ends[1]) == (knob.harder == "up")
 
 
@@ -62,7 +62,7 @@ def test_the_declaration_promises_more_success_where_more_is_handed_out():
     for skill in world.skills:
         eased = space.encode({**world.original.values, **skill.eased_by})
         before, after = forecast.rates(np.stack([space.home, eased]))[:, index(world, skill.name)]
-        assert after > before + 0.1, skill.name
+        assert after > before + 0.05, skill.name
 
 
 def test_rules_across_knobs_are_read_as_hints():
@@ -195,7 +195,7 @@ def test_the_search_finds_the_edge_and_brings_back_what_is_there_again():
     """A forecast that knows the answer: success falls with the alarm; the best setting is where it is alpha."""
     space = space_of(VAULT())
     forecast = Forecast(space)
-    forecast.mean[:], forecast.cov[:] = 0.0, np.eye(space.spans[-1]) * 1e-6
+    forecast.mean[:], forecast.cov[:] = 0.0, np.eye(forecast.mean.shape[1]) * 1e-6
     knob = [k.name for k in space.knobs].index("alarm")
     forecast.mean[:, 0], forecast.mean[:, int(space.spans[knob])] = -2.0, 4.0
     search = Search(Choices(space, 0.02, 0.1), forecast, r.edge(r.bell(0.5, 8.0)), lambda row: True, 6, 0.5)

@@ -16,8 +16,10 @@ from curricle.setting import Setting
 
 Rows = NDArray[np.int64]
 """Settings by the number of each knob's level: (settings, knobs)."""
-EASED, INHERITED, EASIER = 3.5, 1.0, 0.05
-"""What the declaration promises, in log-odds: all that eases a skill; all that eases what it needs; any easier knob."""
+CHAIN, EASED, INHERITED, EASIER = 2.5, 1.0, 1.0, 0.05
+"""What the declaration promises, in log-odds: all that eases a skill, together; each of it by itself (in sum); all that
+eases what it needs; any easier knob. A chain is as strong as its weakest link: what hands out two of three things that
+are needed hands out little."""
 CONTRADICTED = -3.0
 """What a level costs a skill, in log-odds, if the world's rules refuse it beside what eases that skill."""
 ROOT, DEEP = -2.0, -4.5
@@ -35,6 +37,7 @@ class Space:
         tables = [self._table(i) for i in range(len(self.knobs))]
         self.spans = np.cumsum([1, *(table.shape[1] for table in tables)])
         self.tables = tables
+        self.links = [self._links(skill) for skill in self.skills]
 
     def encode(self, values: Mapping[str, Value]) -> Rows:
         """The row nearest to a setting."""
@@ -45,9 +48,13 @@ class Space:
         return {k.name: self.levels[i][level] for i, (k, level) in enumerate(zip(self.knobs, row, strict=True))}
 
     def features(self, rows: Rows) -> Floats:
-        """A constant 1, then what each knob adds: (settings, features)."""
+        """A constant 1, what each knob adds, and how strong the chain of each skill is: (settings, features)."""
         parts = [table[rows[:, i]] for i, table in enumerate(self.tables)]
-        return np.concatenate([np.ones((len(rows), 1)), *parts], axis=1)
+        chains = [
+            np.min([link[rows[:, i]] for i, link in links.items()], axis=0) if links else np.zeros(len(rows))
+            for links in self.links
+        ]
+        return np.concatenate([np.ones((len(rows), 1)), *parts, np.stack(chains, axis=1)], axis=1)
 
     def allowed(self, values: Mapping[str, Value]) -> bool:
         """Whether the world's rules across knobs accept a setting."""
@@ -78,10 +85,12 @@ class Space:
 
     def expectation(self) -> tuple[Floats, Floats]:
         """Means and deviations of each skill's weights, out of the declaration alone: (skills, features) each."""
-        mean = np.zeros((len(self.skills), int(self.spans[-1])))
+        knobs = int(self.spans[-1])
+        mean = np.zeros((len(self.skills), knobs + len(self.skills)))
         spread = np.full_like(mean, 0.5)
-        spread[:, 0] = 1.5
+        spread[:, 0], spread[:, knobs:] = 1.5, 0.1
         for s, skill in enumerate(self.skills):
+            mean[s, knobs + s], spread[s, knobs + s] = CHAIN, CHAIN / 2
             mean[s, 0] = DEEP if skill.needs else ROOT
             for i, knob in enumerate(self.knobs):
                 if knob.harder:
@@ -98,6 +107,15 @@ class Space:
                 mean[s, part] = np.where(row != 0, CONTRADICTED * row / np.maximum(row**2, 1e-9), mean[s, part])
                 spread[s, part] = np.maximum(1.0, spread[s, part])
         return mean, spread
+
+    def _links(self, skill: Skill) -> dict[int, Floats]:
+        """For each knob that eases a skill, how far each of its levels goes, 0 to 1."""
+        found = {}
+        for i, path in self.toward(skill).items():
+            if len(path) > 1:
+                found[i] = np.zeros(len(self.levels[i]))
+                found[i][list(path)] = np.linspace(0.0, 1.0, len(path))
+        return found
 
     def _promised(self, skill: Skill) -> dict[int, Floats]:
         """Features of each knob where a skill is eased most."""
