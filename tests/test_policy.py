@@ -198,12 +198,14 @@ def test_the_search_finds_the_edge_and_brings_back_what_is_there_again():
     forecast.mean[:], forecast.cov[:] = 0.0, np.eye(forecast.mean.shape[1]) * 1e-6
     knob = [k.name for k in space.knobs].index("alarm")
     forecast.mean[:, 0], forecast.mean[:, int(space.spans[knob])] = -2.0, 4.0
-    search = Search(Choices(space, 0.02, 0.1), forecast, r.edge(r.bell(0.5, 8.0)), lambda row: True, 6, 0.5)
+    search = Search(Choices(space, 0.02, 0.1), forecast, r.edge(r.bell(0.5, 8.0)), lambda row: True, 6, 0.5, 1.0)
     row, _ = search.best(np.random.default_rng(0), np.ones(3), [], [])
     assert abs(forecast.rates(row[None])[0, 0] - 0.5) < 0.1
     again, _ = search.best(np.random.default_rng(0), np.ones(3), [], [row])
     assert (again != row).any(), "what this cycle has already is not taken twice"
-    lazy = Search(Choices(space, 0.02, 0.1), forecast, r.edge(r.bell(0.5, 8.0)), lambda x: (x == row).all(), 1, 0.5)
+    lazy = Search(
+        Choices(space, 0.02, 0.1), forecast, r.edge(r.bell(0.5, 8.0)), lambda x: (x == row).all(), 1, 0.5, 1.0
+    )
     found, _ = lazy.best(np.random.default_rng(1), np.ones(3), [row], [])
     assert (found == row).all(), "an old design is proposed again when it is at the edge"
 

@@ -7,6 +7,7 @@ improves or forgets.
 """
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 
@@ -44,6 +45,18 @@ class Forecast:
         mean, variance = self.log_odds(rows)
         points = mean[..., None] + np.sqrt(variance)[..., None] * _NODES
         return np.asarray(reward(_sigmoid(points)) @ (_SHARES / _SHARES.sum()))
+
+    def guess(self, rng: np.random.Generator, share: float) -> "Forecast":
+        """One of the forecasts that this one holds possible: what knobs do is drawn, for a share of the doubt.
+
+        Designs made by different guesses differ in what they hand out; their outcomes tell which guess was right.
+        """
+        other = copy(self)
+        root = np.linalg.cholesky(self.cov + 1e-9 * np.eye(self.cov.shape[1]))
+        drawn = share * np.einsum("sfg,sg->sf", root, rng.standard_normal(self.mean.shape))
+        drawn[:, 0] = 0.0  # how able the agent is stays what is expected
+        other.mean, other.cov = self.mean + drawn, self.cov * (1 - share**2)
+        return other
 
     def learn(self, rows: Rows, shown: Floats, tried: Floats) -> None:
         """Take in counts of some settings: (settings, skills) each."""

@@ -46,6 +46,10 @@ class PolicyOptions(OfOptions):
     explore: float = Field(0.05, ge=0, le=1, description="Chance that a design is drawn from the policy unsearched.")
     search: int = Field(8, ge=0, description="Rounds of search under the forecast; 0: the policy alone.")
     others: float = Field(0.7, ge=0, le=1, description="Worth of the skills beside a design's aim.")
+    close: float = Field(0.95, gt=0, le=1, description="Worth of a design for each knob it moves from the original.")
+    hedge: float = Field(
+        0.5, ge=0, lt=1, description="Share of the forecast's doubt that designs of a cycle spread over."
+    )
     dreams: int = Field(64, ge=1, description="Settings it imagines for each aim when it learns.")
     vivid: float = Field(2.0, ge=0, description="Weight of all it imagines for an aim; a tried design weighs up to 1.")
     reach: float = Field(0.2, ge=0, le=1, description="Worth of a skill whose needs the agent never shows yet.")
@@ -80,17 +84,18 @@ class Policy(Designer):
             return [design.model_copy(update={"by": design.by or self.maker.id}) for design in founders]
         rng, worth = generator(self.seed, "policy", brief.cycle), self._worth()
         edge, o = rewards.edge(self.reward), self.options
-        search = Search(self.choices, self.forecast, edge, self._allowed, o.search, o.others)
         known = [self.space.encode(setting) for setting in self.archive.settings()]
         designs, rows = list[Design](), list[Rows]()
         for _ in range(n):
+            guess = self.forecast.guess(rng, o.hedge)
+            search = Search(self.choices, guess, edge, self._allowed, o.search, o.others, o.close)
             if rng.random() < o.explore or not o.search:
                 row, aim = search.draw(rng, worth)
             else:
                 row, aim = search.best(rng, worth, known, taken=rows)
             rows.append(row)
             designs.append(self._design(row, aim, brief))
-            worth = worth * o.again ** search.gain(row[None])[0]
+            worth = worth * o.again ** self.forecast.expected(row[None], edge)[0]
         workshop.report({"designer/diversity": diversity(rows), "designer/spread": self.choices.spread()})
         return designs
 

@@ -2,8 +2,9 @@
 
 In: a policy to draw from, a forecast to judge by, what each skill is worth. A few rounds of breeding: the best settings
 are mixed knob by knob, and now and then a knob is drawn anew from the policy. A setting's value is worth times expected
-gain (how near to alpha) at its aim, plus a share of the same for all other skills, plus a little of the policy's
-log-probability: that is the KL penalty to the policy, and keeps knobs of no use as they are in the original.
+gain (how near to alpha) at its aim, plus a share of the same for all other skills, less for each knob that is moved
+away from the original (what is learnt has to carry over), plus a little of the policy's log-probability: that
+is the KL penalty to the policy, and keeps knobs of no use as they are in the original.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,9 +32,10 @@ class Search:
         allowed: Callable[[Rows], bool],
         rounds: int,
         others: float,
+        close: float,
     ) -> None:
         self.choices, self.forecast, self.edge, self.allowed = choices, forecast, edge, allowed
-        self.rounds, self.others = rounds, others
+        self.rounds, self.others, self.close = rounds, others, close
 
     def gain(self, rows: Rows) -> Floats:
         """How near to alpha each skill is expected to be, 0 to 1: (settings, skills)."""
@@ -69,7 +71,7 @@ class Search:
     def _elite(self, rows: Rows, worth: Floats, taboo: set[bytes]) -> tuple[Rows, Rows, Floats]:
         """The best settings that the world allows, best first, with their aims and values."""
         rows = np.unique(rows, axis=0)
-        parts = worth * self.gain(rows)
+        parts = worth * self.gain(rows) * self.close ** (rows != self.choices.space.home).sum(1, keepdims=True)
         aims = parts.argmax(1)
         values = self.others * parts.sum(1) + (1 - self.others) * parts.max(1) + PENALTY * self.choices.log(rows, aims)
         found = list[int]()

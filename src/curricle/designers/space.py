@@ -16,7 +16,7 @@ from curricle.setting import Setting
 
 Rows = NDArray[np.int64]
 """Settings by the number of each knob's level: (settings, knobs)."""
-CHAIN, EASED, INHERITED, EASIER = 2.5, 1.0, 1.0, 0.05
+CHAIN, EASED, INHERITED, EASIER = 1.5, 2.0, 1.0, 0.05
 """What the declaration promises, in log-odds: all that eases a skill, together; each of it by itself (in sum); all that
 eases what it needs; any easier knob. A chain is as strong as its weakest link: what hands out two of three things that
 are needed hands out little."""
