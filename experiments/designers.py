@@ -52,10 +52,12 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         for ratio in ("10:90", "90:10")
     },
     "variants": {  # to choose defaults by, on seeds that the comparison does not use: --first 100
-        "policy, again 0.3": _policy("designer.again=0.3"),
+        "policy, close 1": _policy("designer.close=1.0"),
+        "policy, close 0.85": _policy("designer.close=0.85"),
+        "policy, hedge 0": _policy("designer.hedge=0.0"),
+        "policy, again 0.2": _policy("designer.again=0.2"),
         "policy, again 0.9": _policy("designer.again=0.9"),
         "policy, reach 0.5": _policy("designer.reach=0.5"),
-        "policy, others 0.3": _policy("designer.others=0.3"),
         "policy, others 1": _policy("designer.others=1.0"),
     },
     "parts": {
