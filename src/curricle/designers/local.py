@@ -9,27 +9,30 @@ after a crash.
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, field_validator
 
-from curricle.designer import Designer, Workshop
+from curricle.designer import Designer, NamingOptions, Workshop
 from curricle.designers.aims import AimOptions, aims
 from curricle.errors import UsageError
 from curricle.llm.embedded import Embedded
 from curricle.llm.lines import Reading, grammar, prompt, read
-from curricle.records import Brief, Design, Exchange, Message, Outcome, Scores, Skill
-from curricle.registry import find
+from curricle.records import Brief, Design, Exchange, Frozen, FrozenMap, Message, Outcome, Scores, Skill
+from curricle.registry import named
 from curricle.seeds import derive
 from curricle.setting import Setting
 
 
-class LocalOptions(AimOptions):
+class LocalOptions(AimOptions, NamingOptions):
     """Options of the local designer."""
 
+    naming = ("fallback",)
     model: str = Field("", description="GGUF file, such as a tuned one; empty for the stock one of `curricle model`.")
     temperature: float = Field(0.8, ge=0, le=2, description="How freely the model draws its words.")
     tries: int = Field(2, ge=1, le=10, description="How often a line is asked for before the fallback steps in.")
     fallback: str = Field("tutor", description="The designer that steps in.")
+    fallback_options: FrozenMap[str, Any] = Field(Frozen(), description="Options of that designer.")
     grammar: bool = Field(True, description="Hold the model to the line format while it writes.")
 
     @field_validator("model")
@@ -49,10 +52,9 @@ class Local(Designer):
     def __init__(self, setting: type[Setting], options: LocalOptions | None = None, seed: int = 0) -> None:
         super().__init__(setting, options, seed)
         self.model = Embedded(self.options.model or None, temperature=self.options.temperature, longest=256)
-        other = find(Designer, self.options.fallback)
-        if issubclass(other, Local):
+        self.fallback = named(self.options, "fallback", setting, derive(seed, "fallback"))
+        if isinstance(self.fallback, Local):
             raise UsageError(f"fallback = {self.options.fallback!r}: the local designer cannot step in for itself")
-        self.fallback = other(setting, seed=derive(seed, "fallback"))
 
     @cached_property
     def _grammar(self) -> str | None:

@@ -23,8 +23,8 @@ from curricle.designers.reward import Floats
 from curricle.designers.search import Search
 from curricle.designers.space import Rows, Space
 from curricle.errors import RunDamaged
-from curricle.records import Brief, Design, Frozen, Outcome, Scores, Skill, Values, checked
-from curricle.registry import find
+from curricle.records import Brief, Design, Frozen, Outcome, Scores, Skill, Values
+from curricle.registry import named
 from curricle.seeds import generator
 from curricle.setting import Setting
 
@@ -70,8 +70,7 @@ class Policy(Designer):
 
     def __init__(self, setting: type[Setting], options: PolicyOptions | None = None, seed: int = 0) -> None:
         super().__init__(setting, options, seed)
-        o, maker = self.options, find(Designer, self.options.of)
-        self.maker = maker(setting, checked(maker.Options, o.of_options, f"of_options of {maker.id}"), seed)
+        o, self.maker = self.options, named(self.options, "of", setting, seed)
         self.archive = Archive(o.capacity, o.fade)
         self.reward = rewards.bell(o.alpha, o.beta) if o.shape == "bell" else rewards.learnability
         self.met = False  # whether it was shown its world
