@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 NOT_RESULTS = {ENVIRONMENT, TIMINGS, TENSORBOARD, LOCK}
 PHASES = ("designs", "practice, designed", "practice, original", "tested", "learns")
 SCHEDULE = {"cycles": 3, "designs": 3, "test_seeds": 4}
+WARM = ["toys", "curricle.cli", "tensorboardX", "curricle.agents.tabular", "curricle.designers.llm", "openai"]
 RUNS = {
     "vault": {
         "world": {"id": f"{HERE.parent}/examples/vault.py:Vault"},
@@ -60,7 +61,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def server():
     """Children forked from a warm process: a kill costs milliseconds, so there can be many."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["toys", "curricle.cli", "tensorboardX", "curricle.agents.tabular"])
+    context.set_forkserver_preload(WARM)
     return context
 
 

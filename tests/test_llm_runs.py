@@ -15,7 +15,7 @@ from io import StringIO
 import loopback as lo
 import pytest
 from parts import ROOT
-from test_kill import contents, work
+from test_kill import WARM, contents, work
 
 from curricle import cli, config
 from curricle.designer import Designer
@@ -150,8 +150,9 @@ def test_a_replay_of_another_run_says_that_it_has_no_answer(tmp_path):
 
 @pytest.fixture(scope="module")
 def forks():
+    """Children forked from a process that has everything imported; there is one such process, whoever asks first."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["toys", "curricle.cli", "curricle.designers.llm", "openai"])
+    context.set_forkserver_preload(WARM)
     return context
 
 
@@ -171,8 +172,8 @@ def test_killed_while_it_asks_no_answer_is_paid_for_twice(kills, forks, tmp_path
             lo.designer(handler, body)
 
     folder, phase = tmp_path / "run", forks.Array("c", 80)
-    with lo.Loopback([act]) as server:
-        chosen = plain(server, timeout=60.0) | {"schedule": SCHEDULE | {"cycles": 2}}
+    with lo.Loopback([act]) as endpoint:
+        chosen = plain(endpoint, timeout=60.0) | {"schedule": SCHEDULE | {"cycles": 2}}
         for number in range(1, kills + 1):
             child = forks.Process(target=work, args=(folder, chosen, phase))
             child.start()
@@ -181,7 +182,7 @@ def test_killed_while_it_asks_no_answer_is_paid_for_twice(kills, forks, tmp_path
             child.kill()
             child.join()
         work(folder, chosen, phase)
-        asked = len(server.requests)
+        asked = len(endpoint.requests)
         start(tmp_path / "whole", chosen)
     assert asked == 4 + kills, "two for each of two cycles, and the calls that were killed"
     assert contents(folder) == contents(tmp_path / "whole")
@@ -196,8 +197,8 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(source, forks, tmp_pat
         handler.say(200, lo.chat("Hm.")) if "cannot be used" not in text else lo.designer(handler, body)
 
     rng, phase, broken = random.Random(source), forks.Array("c", 80), tmp_path / "broken"
-    with lo.Loopback([act]) as server:
-        chosen = plain(server, asks=1) | {"schedule": SCHEDULE | {"cycles": 2}}
+    with lo.Loopback([act]) as endpoint:
+        chosen = plain(endpoint, asks=1) | {"schedule": SCHEDULE | {"cycles": 2}}
         whole = start(tmp_path / "whole", chosen)
         if source == "replay":
             chosen = config.with_llm(chosen, f"replay:{whole}")
