@@ -19,7 +19,7 @@ from curricle.errors import UsageError
 from curricle.llm.embedded import Embedded
 from curricle.llm.lines import Reading, grammar, prompt, read
 from curricle.records import Brief, Design, Exchange, Frozen, FrozenMap, Message, Outcome, Scores, Skill
-from curricle.registry import named
+from curricle.registry import find, named
 from curricle.seeds import derive
 from curricle.setting import Setting
 
@@ -52,9 +52,9 @@ class Local(Designer):
     def __init__(self, setting: type[Setting], options: LocalOptions | None = None, seed: int = 0) -> None:
         super().__init__(setting, options, seed)
         self.model = Embedded(self.options.model or None, temperature=self.options.temperature, longest=256)
-        self.fallback = named(self.options, "fallback", setting, derive(seed, "fallback"))
-        if isinstance(self.fallback, Local):
+        if issubclass(find(Designer, self.options.fallback), Local):
             raise UsageError(f"fallback = {self.options.fallback!r}: the local designer cannot step in for itself")
+        self.fallback = named(self.options, "fallback", setting, derive(seed, "fallback"))
 
     @cached_property
     def _grammar(self) -> str | None:
