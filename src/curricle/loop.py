@@ -20,7 +20,7 @@ from curricle.designer import Designer
 from curricle.errors import DesignerError, ValueRefused
 from curricle.records import Cycle, Design, Exchange, Frozen, Options, Outcome, Scores, Trained
 from curricle.run import Run, Step
-from curricle.seeds import derive
+from curricle.seeds import TESTS, derive, for_test
 from curricle.watcher import Watcher
 from curricle.world import World
 
@@ -34,7 +34,7 @@ class Schedule(Options):
     ratio: str = Field("1:1", description="Practice in the designs to practice in the original, as in '5:1'.")
     final: int = Field(1_000_000, ge=0, description="Practice in the original after the last cycle.")
     test_seeds: int = Field(
-        12, ge=1, description="Seeds the agent is tested on; the same in every cycle and every run."
+        12, ge=1, le=TESTS, description="Seeds the agent is tested on; the same in every cycle and every run."
     )
     test_episodes: int = Field(1, ge=1, description="Test episodes (or tasks) a seed.")
     save_every: int = Field(
@@ -192,7 +192,7 @@ class Loop:
 def test_scores(agent: Agent, seeds: int, episodes: int) -> Scores:
     """Test an agent in its original world, on seeds that are the same for every run."""
     world = agent.world
-    outcomes = agent.measure([world.unaltered()] * seeds, [derive(0, "test", i) for i in range(seeds)], episodes)
+    outcomes = agent.measure([world.unaltered()] * seeds, [for_test(i) for i in range(seeds)], episodes)
     scores = Scores.over(outcomes, [skill.name for skill in world.skills])
     headline = world.headline({name: score.mean for name, score in scores.skills.items()})
     return scores.model_copy(update={"headline": headline})

@@ -28,6 +28,7 @@ KINDS: dict[type, str] = {World: "worlds", Designer: "designers", Agent: "agents
 BUILT_IN: dict[str, dict[str, str]] = {
     "worlds": {
         "crafter-v1": "curricle.worlds.crafter:Crafter",
+        "tools-v1": "curricle.worlds.text.tools:Tools",
     },
     "designers": {
         "none-v1": "curricle.designers.baselines:Nobody",

@@ -4,10 +4,14 @@ No generator outlives the call that made it, so no generator state has to be sav
 uninterrupted one would have drawn, and results do not depend on the number of workers.
 """
 
+import functools
 import hashlib
 import json
 
 import numpy as np
+
+TESTS = 1000
+"""There are so many test seeds."""
 
 
 def derive(seed: int, *purpose: str | int) -> int:
@@ -19,3 +23,18 @@ def derive(seed: int, *purpose: str | int) -> int:
 def generator(seed: int, *purpose: str | int) -> np.random.Generator:
     """Return a fresh generator for one purpose."""
     return np.random.default_rng(derive(seed, *purpose))
+
+
+def for_test(index: int) -> int:
+    """The seed of one test, the same for every run."""
+    return derive(0, "test", index)
+
+
+def is_for_test(seed: int) -> bool:
+    """Whether a seed is one of the tests': a world of tasks then draws those that no practice ever sees."""
+    return seed in _for_tests()
+
+
+@functools.cache
+def _for_tests() -> frozenset[int]:
+    return frozenset(for_test(index) for index in range(TESTS))

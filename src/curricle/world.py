@@ -154,7 +154,11 @@ class TaskWorld(World):
 
     @abstractmethod
     def tasks(self, setting: knobs.Setting, n: int, seed: int) -> list[Task]:
-        """Draw n tasks of a setting; the same seed gives the same tasks."""
+        """Draw n tasks of a setting; the same seed gives the same tasks, and equal ids mean equal tasks.
+
+        Seeds for which `seeds.is_for_test` holds draw from tasks that are held out: no other seed ever gives them.
+        Agents hand the seeds of `measure` on as they are.
+        """
 
     @abstractmethod
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
@@ -163,6 +167,10 @@ class TaskWorld(World):
     def reply(self, task: Task, transcript: Sequence[Message]) -> Message | None:
         """The world's answer to the agent's last message, or None when the attempt is over (here: after one answer)."""
         return None
+
+    def solution(self, task: Task) -> Sequence[str]:
+        """What a perfect agent would say, turn by turn; nothing where the world does not know."""
+        return ()
 
 
 def _check_declaration(cls: type[World]) -> None:

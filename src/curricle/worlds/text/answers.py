@@ -1,0 +1,67 @@
+"""Answers in words: where an agent's answer stands in what it says, and how like gold it is.
+
+Likeness is in [0, 1]: token F1 of `similarity.py`, or the cosine of an offline sentence model's embeddings. Structured
+answers are matched exactly instead (matching.py). Both read the response only.
+"""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from curricle.errors import ModelError, UsageError
+from curricle.similarity import f1
+from curricle.worlds.text.calls import spoken
+
+LONGEST = 20_000
+
+
+def final_answer(text: str) -> str:
+    """What stands in the last pair of <answer> and </answer>; empty where there is none."""
+    before, closed, _ = spoken(text[-LONGEST:]).rpartition("</answer>")
+    _, opened, answer = before.rpartition("<answer>")
+    return answer.strip() if closed and opened else ""
+
+
+def likeness(kind: str, model: str = "") -> Callable[[str, str], float]:
+    """The measure with a name: `words` or `embedding`, the latter by the sentence model in a folder."""
+    if kind == "words":
+        return f1
+    if not model:
+        raise UsageError("likeness = 'embedding' needs sentence_model, the folder of a sentence model")
+    return functools.partial(_cosine, model)
+
+
+def _cosine(folder: str, answer: str, gold: str) -> float:
+    if not answer.strip():
+        return 0.0
+    one, other = _embedding(folder, answer[:LONGEST]), _embedding(folder, gold[:LONGEST])
+    return min(1.0, max(0.0, float(one @ other)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _embedding(folder: str, text: str) -> Any:
+    """Mean of the last layer over the words, of length 1."""
+    import torch
+
+    tokenizer, model = _sentence_model(folder)
+    with torch.inference_mode():
+        words = tokenizer(text, return_tensors="pt", truncation=True, max_length=256)
+        mean = model(**words).last_hidden_state[0].double().mean(0)
+    return mean / mean.norm().clamp_min(1e-12)
+
+
+@functools.cache
+def _sentence_model(folder: str) -> tuple[Any, Any]:
+    """A tokenizer and an encoder from a folder; nothing is ever downloaded."""
+    if not Path(folder).is_dir():
+        raise UsageError(f"sentence_model = {folder!r} is no folder; give one that a sentence model was saved in")
+    try:
+        from transformers import AutoModel, AutoTokenizer
+    except ImportError:
+        raise UsageError("likeness = 'embedding' needs transformers: pip install 'curricle[text]'") from None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return tokenizer, AutoModel.from_pretrained(folder, local_files_only=True).eval()
+    except (OSError, ValueError) as error:
+        raise ModelError(f"sentence_model = {folder!r} cannot be loaded: {error}") from None

@@ -1,0 +1,116 @@
+"""Calls: from an agent's answer, which is any text at all, to the tool calls it makes.
+
+An answer is read in the first of these forms that it has:
+
+1. one or more `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` blocks, each on one line or several;
+2. one or more fenced blocks, three backticks before and after, with or without the word json;
+3. the whole answer as JSON.
+
+Each holds one call or a list of calls; `parameters` is read as `arguments`. What stands around blocks does not count,
+and neither does what stands between `<think>` and `</think>`. `[]` says in so many words that no call is needed.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from curricle.worlds.text.schema import Json, shown
+
+LONGEST = 100_000
+"""Characters; nobody needs more for a few calls."""
+MOST = 64
+OPEN, CLOSE, FENCE = "<tool_call>", "</tool_call>", "```"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a tool, as the agent wrote it."""
+
+    name: str
+    arguments: dict[str, Json]
+
+
+class Unreadable(ValueError):
+    """An answer that tries to call and fails to say what."""
+
+
+def read_calls(text: str) -> list[Call] | None:
+    """The calls of an answer; None for an answer in words only, `Unreadable` with a reason for a broken one."""
+    if len(text) > LONGEST:
+        raise Unreadable(f"the answer has {len(text)} characters, more than {LONGEST}")
+    text = spoken(text)
+    if OPEN in text:
+        blocks = _between(text, OPEN, CLOSE)
+    elif FENCE in text:
+        blocks = [block.removeprefix("json") for block in _between(text, FENCE, FENCE)]
+    elif text.strip()[:1] in ("[", "{"):
+        blocks = [text]
+    else:
+        return None
+    calls = [call for block in blocks for call in _calls(_json(block))]
+    if len(calls) > MOST:
+        raise Unreadable(f"{len(calls)} calls, more than {MOST}")
+    return calls
+
+
+def spoken(text: str) -> str:
+    """An answer without its thoughts; thoughts that never end are all there is."""
+    return text.rpartition("</think>")[2].partition("<think>")[0]
+
+
+def write_calls(calls: Iterable[Call]) -> str:
+    """Calls in the first form; none is the empty list."""
+    blocks = [json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False) for c in calls]
+    return "\n".join(f"{OPEN}{block}{CLOSE}" for block in blocks) or "[]"
+
+
+def _between(text: str, opening: str, closing: str) -> list[str]:
+    """What stands between pairs of marks, found in one pass."""
+    blocks, _, rest = [], *text.partition(opening)[1:]
+    while rest:
+        block, closed, rest = rest.partition(closing)
+        if not closed:
+            raise Unreadable(f"a block opened by {opening} is not closed")
+        blocks.append(block)
+        rest = rest.partition(opening)[2]
+    return blocks
+
+
+def _json(text: str) -> Json:
+    """Parse one block; each way in which JSON can be broken has its reason."""
+    try:
+        return json.loads(text, parse_constant=_no_number, object_pairs_hook=_object)
+    except RecursionError:
+        raise Unreadable("its JSON is nested too deeply") from None
+    except ValueError as error:
+        reason = str(error) if isinstance(error, Unreadable) else f"not JSON: {shown(text.strip())}"
+        raise Unreadable(reason) from None
+
+
+def _no_number(word: str) -> NoReturn:
+    raise Unreadable(f"{word} is no number of JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        raise Unreadable(f"an argument is given twice: {shown(names)}")
+    return dict(pairs)
+
+
+def _calls(data: Json) -> list[Call]:
+    return [_call(one) for one in (data if isinstance(data, list) else [data])]
+
+
+def _call(data: Json) -> Call:
+    """One call: a name, its arguments, and nothing else."""
+    if not isinstance(data, dict) or "name" not in data:
+        raise Unreadable(f"a call is an object with a name and arguments, not {shown(data)}")
+    rest = {key: value for key, value in data.items() if key != "name"}
+    if len(rest) != 1 or not set(rest) <= {"arguments", "parameters"}:
+        raise Unreadable(f"a call has a name and arguments, not {shown(sorted(data))}")
+    (arguments,) = rest.values()
+    if not isinstance(data["name"], str) or not isinstance(arguments, dict):
+        raise Unreadable(f"a call's name is text and its arguments an object, not {shown(data)}")
+    return Call(data["name"], arguments)

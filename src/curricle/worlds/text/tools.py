@@ -1,0 +1,164 @@
+"""Tools: a world of tool calls. A task is a request, the tools at hand, and gold that only the verifier sees.
+
+A design either turns the knobs of the world's own pool or holds one task that somebody wrote, as JSON, in the knob
+`task`; a written task is refused unless it is sound (verify.py). `docs/text.md` has the formats.
+"""
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from curricle import records
+from curricle import setting as knobs
+from curricle.errors import UsageError
+from curricle.records import Message, Skill, Task, Values, Verdict
+from curricle.seeds import derive, generator, is_for_test
+from curricle.setting import knob
+from curricle.world import TaskWorld
+from curricle.worlds.text import sources
+from curricle.worlds.text.answers import likeness
+from curricle.worlds.text.catalogue import TOOLS
+from curricle.worlds.text.item import LONGEST, Item, written
+from curricle.worlds.text.pool import SKILLS, draw_item
+from curricle.worlds.text.schema import Tool
+from curricle.worlds.text.simulators import SIMULATORS
+from curricle.worlds.text.verify import FLOOR, judge, respond, solution, weakness
+
+EXAMPLES = 4
+About = Literal[
+    "any",
+    "one_call",
+    "right_tool",
+    "optional_arguments",
+    "parallel_calls",
+    "no_call_needed",
+    "several_steps",
+    "answer_in_words",
+]
+
+
+def signature(tool: Tool) -> str:
+    """A tool in one line: `get_forecast(city, days?)`."""
+    fields = tool["parameters"]["properties"]
+    required = tool["parameters"]["required"]
+    return f"{tool['name']}({', '.join(name if name in required else f'{name}?' for name in fields)})"
+
+
+@functools.lru_cache(maxsize=4096)
+def sound(text: str) -> Item:
+    """Read a written task and check that it is any good; `ValueError` says what is wrong."""
+    item = written(text)
+    if fault := weakness(item):
+        raise ValueError(fault)
+    return item
+
+
+class ToolsSetting(knobs.Setting):
+    """Knobs of the pool, or one written task."""
+
+    about: About = knob("any", "Which skill the tasks are about; any: all in turn.")
+    distractors: int = knob(3, "Tools shown beside those that are needed.", ge=0, le=8, harder="up")
+    parallel: int = knob(2, "Calls that a task with parallel calls needs.", ge=2, le=4, harder="up")
+    steps: int = knob(2, "Chores of a task with several steps.", ge=1, le=4, harder="up")
+    task: str = knob("", "One task as JSON, see the guide; empty: tasks of the pool.", max_length=LONGEST)
+
+    @model_validator(mode="after")
+    def _task_is_sound(self) -> Self:
+        if self.task:
+            sound(self.task)
+        return self
+
+
+class ToolsOptions(records.Options):
+    """Options of the world of tool calls."""
+
+    source: Literal["pool", "bfcl", "api-bank", "questions"] = Field(
+        "pool", description="Where base tasks come from: the world's own pool, or data of a benchmark."
+    )
+    data: str = Field("", description="The folder or archive with that benchmark's data.")
+    turns: int = Field(12, ge=1, description="Answers an attempt may take.")
+    likeness: Literal["words", "embedding"] = Field("words", description="How answers in words are compared with gold.")
+    sentence_model: str = Field("", description="Folder of a sentence model, for embeddings.")
+    floor: float = Field(FLOOR, ge=0, le=1, description="Likeness below this counts as none.")
+    threshold: float = Field(0.8, ge=0, le=1, description="Reward from which an attempt counts as a success.")
+
+
+class Tools(TaskWorld):
+    """Tool calls, at once and in several steps, checked strictly."""
+
+    id = "tools-v1"
+    Setting = ToolsSetting
+    Options = ToolsOptions
+    options: ToolsOptions
+    skills = tuple(
+        Skill(name=name, eased_by={"about": name, "distractors": 0, "steps": 1, "parallel": 2}) for name in SKILLS
+    )
+    guide = f"""A task gives an agent tools and a request. It answers with tool calls, which are checked strictly.
+
+The knob `task` may hold one task, written as JSON. It is refused unless its gold calls are right and junk is wrong.
+
+- One answer: {{"tools": [...], "request": "...", "calls": [{{"name": "...", "arguments": {{...}}}}]}}. A tool is a schema
+  {{"name", "description", "parameters"}} or one of the names below. Several calls are made in parallel, in any order.
+  Without calls, the right answer is that no tool fits.
+- Several steps: {{"simulator": "bank", "start": 7, "request": "...", "calls": [...]}}; `start` picks a state, 0 to 9999.
+  The calls must run and change something; the end state is compared. With "answer": "..." the agent must also find out
+  and say it.
+
+A good task names every value in its request, has exactly one right solution and is not a copy of another.
+
+Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
+{"".join(f"Simulator {s.name}: {'; '.join(map(signature, s.tools))}.{chr(10)}" for s in SIMULATORS.values())}"""
+
+    def __init__(self, options: ToolsOptions | None = None, original: knobs.Setting | None = None) -> None:
+        super().__init__(options, original)
+        self._likeness = likeness(self.options.likeness, self.options.sentence_model)
+        self._items = sources.load(self.options.source, self.options.data)
+
+    def tasks(self, setting: knobs.Setting, n: int, seed: int) -> list[Task]:
+        """Tasks of the pool or the data; a written task n times over."""
+        assert isinstance(setting, ToolsSetting)
+        if setting.task:
+            return [sound(setting.task).task()] * n
+        return [item.task() for item in self._draw(setting, n, seed)]
+
+    def _draw(self, setting: ToolsSetting, n: int, seed: int) -> Iterable[Item]:
+        held_out, about = is_for_test(seed), SKILLS if setting.about == "any" else (setting.about,)
+        if self._items:
+            return self._from_data(about, n, seed, held_out)
+        level = {"distractors": setting.distractors, "parallel": setting.parallel, "steps": setting.steps}
+        first = int(generator(seed, "first").integers(len(about)))
+        return [
+            draw_item(about[(first + i) % len(about)], generator(seed, "item", i), held_out, **level) for i in range(n)
+        ]
+
+    def _from_data(self, about: Sequence[str], n: int, seed: int, held_out: bool) -> Iterable[Item]:
+        """Rows of the data in random order, none twice before all were used."""
+        fitting = [item for item in self._items[held_out] if item.skill in about]
+        if not fitting:
+            raise UsageError(f"{self.options.source} has no task about {' or '.join(about)}; choose another `about`")
+        order = generator(seed, "rows").permutation(len(fitting))
+        return [fitting[int(order[i % len(order)])] for i in range(n)]
+
+    def examples(self, cycle: int) -> Sequence[Values]:
+        """Four base tasks of the training side, written out."""
+        pool = ToolsSetting.of({**self.original.values, "task": ""})
+        items = self._draw(pool, EXAMPLES if not self._items else 10 * EXAMPLES, derive(0, "examples", cycle))
+        texts = [item.text for item in items if not item.before and len(item.text) <= LONGEST]
+        return [self.setting({"task": text}).values for text in texts[:EXAMPLES]]
+
+    def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
+        """Judge by gold alone."""
+        reward, why = judge(Item.of(task), transcript, self._likeness, self.options.floor)
+        success = bool(reward) and reward >= self.options.threshold
+        return Verdict(reward=reward, skills=(task.skill,) if success else (), why=why)
+
+    def reply(self, task: Task, transcript: Sequence[Message]) -> Message | None:
+        """Results of the calls, until the agent answers in words or runs out of turns."""
+        said = sum(message.role == "assistant" for message in transcript)
+        return respond(Item.of(task), transcript) if said < self.options.turns else None
+
+    def solution(self, task: Task) -> Sequence[str]:
+        """Gold, as an agent would say it."""
+        return solution(Item.of(task))

@@ -1,0 +1,138 @@
+"""Verify: judge an attempt at an item, and judge an item that somebody wrote. Whoever writes a task has no say here.
+
+Only what the agent said counts: a call that stands in the prompt alone is no call. Single-answer tasks compare calls
+(matching.py). Tasks with a simulator run the agent's calls turn by turn and compare the end state with gold's. An
+answer in words, where one is asked for, is compared by its likeness in [0, 1]; a wrong end state makes it worth nothing.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+
+from curricle.records import Message
+from curricle.similarity import f1
+from curricle.worlds.text.answers import final_answer
+from curricle.worlds.text.calls import Call, Unreadable, read_calls, write_calls
+from curricle.worlds.text.item import Item
+from curricle.worlds.text.matching import fault, same
+from curricle.worlds.text.schema import Json, arguments_fault, shown, tool_fault
+from curricle.worlds.text.simulators import SIMULATORS
+
+JUNK = ("", " ", "junk", "[", "{}", "null", "<tool_call></tool_call>", "<answer></answer>", "I cannot do that.")
+FLOOR = 0.3
+Likeness = Callable[[str, str], float]
+
+
+def judge(
+    item: Item, transcript: Sequence[Message], likeness: Likeness = f1, floor: float = FLOOR
+) -> tuple[float, str]:
+    """The reward of an attempt in [0, 1], and why it is not 1; likeness below the floor is none."""
+    said = [message.content for message in transcript if message.role == "assistant"]
+    if not said:
+        return 0.0, "no answer"
+    wrong = _wrong_end(item, said) if item.simulator else _wrong_calls(item, said[-1]) if not item.answer else ""
+    if wrong or not item.answer:
+        return float(not wrong), wrong
+    reward = likeness(final_answer(said[-1]), item.answer)
+    return reward * (reward >= floor), "" if reward == 1 else f"likeness {reward:.2f} to the answer"
+
+
+def respond(item: Item, transcript: Sequence[Message]) -> Message | None:
+    """What a simulator answers to the agent's last message; None where the attempt is over."""
+    said = [message.content for message in transcript if message.role == "assistant"]
+    if not item.simulator or not said:
+        return None
+    try:
+        if not (calls := read_calls(said[-1])):
+            return None
+        content = "\n".join(json.dumps(result, ensure_ascii=False) for result in _play(item, said[:-1], calls))
+    except Unreadable as error:
+        content = json.dumps({"error": str(error)})
+    return Message(role="user", content=f"<tool_response>\n{content}\n</tool_response>")
+
+
+def solution(item: Item) -> list[str]:
+    """What a perfect agent says, turn by turn."""
+    calls = [gold.call for gold in item.calls]
+    if not item.simulator and not item.answer:
+        return [write_calls(calls)]
+    last = f"<answer>{item.answer}</answer>" if item.answer else "Everything is done."
+    return [*(write_calls([call]) for call in calls if item.simulator), last]
+
+
+def weakness(item: Item) -> str:
+    """Why an item is no good task, in words; empty where it is: gold runs and scores 1, junk and echoes score 0."""
+    if bad := next((wrong for tool in item.tools if (wrong := tool_fault(tool))), ""):
+        return bad
+    if len(item.known) != len(SIMULATORS[item.simulator].tools if item.simulator else item.tools):
+        return "two tools share a name"
+    for gold in item.calls:
+        if gold.name not in item.known:
+            return f"gold calls {shown(gold.name)}, which is none of the tools"
+        if wrong := arguments_fault(item.known[gold.name]["parameters"], gold.arguments):
+            return f"gold calls {shown(gold.name)} wrongly: {wrong}"
+    if not item.simulator and bool(item.answer) == bool(item.tools):
+        return "a task has tools and calls, or an answer in words and no tools, or a simulator"
+    if item.simulator and (wrong := _gold_run(item)):
+        return wrong
+    messages = [Message(role="assistant", content=text) for text in solution(item)]
+    if judge(item, messages)[0] != 1:
+        return f"gold itself does not score 1: {judge(item, messages)[1]}"
+    prompt = [message.content for message in item.task().prompt]
+    for text in (*JUNK, *prompt, "\n".join(prompt), "\n".join(json.dumps(tool) for tool in item.tools)):
+        if judge(item, [Message(role="assistant", content=text)])[0]:
+            return f"an answer that is junk or repeats the prompt scores: {shown(text)}"
+    return ""
+
+
+def _gold_run(item: Item) -> str:
+    """Why gold's calls do not run on the simulator, or change nothing though nothing else is asked for."""
+    simulator, state = SIMULATORS[item.simulator], SIMULATORS[item.simulator].begin(item.start)
+    for gold in item.calls:
+        state, result = simulator.run(state, gold.call)
+        if "error" in result:
+            return f"gold calls {gold.name} and is refused: {result['error']}"
+    unchanged = same(simulator.essence(state), simulator.essence(simulator.begin(item.start)))
+    return "gold changes nothing and no answer is asked for" if unchanged and not item.answer else ""
+
+
+def _wrong_calls(item: Item, said: str) -> str:
+    try:
+        calls = read_calls(said)
+    except Unreadable as error:
+        return f"unreadable: {error}"
+    if calls is None:
+        return "no call, and no [] to say that none is needed"
+    return fault(calls, item.calls, item.known, item.ordered)
+
+
+def _wrong_end(item: Item, said: Sequence[str]) -> str:
+    """Compare the end of the agent's calls with the end of gold's."""
+    simulator = SIMULATORS[item.simulator]
+    mine, gold = (simulator.begin(item.start) for _ in range(2))
+    for text in said:
+        for call in _readable(text):
+            mine, _ = simulator.run(mine, call)
+    for wanted in item.calls:
+        gold, _ = simulator.run(gold, wanted.call)
+    return "" if same(simulator.essence(mine), simulator.essence(gold)) else "the end state is not gold's"
+
+
+def _play(item: Item, said: Sequence[str], calls: Sequence[Call]) -> list[Json]:
+    """The results of the last turn's calls, after all turns before it."""
+    simulator = SIMULATORS[item.simulator]
+    state, results = simulator.begin(item.start), []
+    for text in said:
+        for call in _readable(text):
+            state, _ = simulator.run(state, call)
+    for call in calls:
+        state, result = simulator.run(state, call)
+        results.append(result)
+    return results
+
+
+def _readable(text: str) -> list[Call]:
+    """A turn's calls; a turn that cannot be read did nothing."""
+    try:
+        return read_calls(text) or []
+    except Unreadable:
+        return []
