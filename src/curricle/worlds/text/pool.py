@@ -52,9 +52,8 @@ def _at_once(skill: str, draw: Draw, distractors: int, parallel: int) -> Item:
     entries = draw.some([entry for entry in ENTRIES if entry.clauses or not optional], len(ENTRIES))
     wanted = [draw.one(entries) for _ in range(parallel if skill == "parallel_calls" else 1)]
     asked = [_ask(entry, draw, optional) for entry in wanted]
-    others = _distractors(
-        entries, wanted, draw, 0 if skill == "one_call" else max(distractors, skill != "parallel_calls")
-    )
+    fewest = {"one_call": 0, "parallel_calls": distractors}.get(skill, max(1, distractors))
+    others = _distractors(wanted, draw, fewest)
     shown = others if skill == "no_call_needed" else [*wanted, *others]
     tools = {str(entry.tool["name"]): dict(entry.tool) for entry in draw.some(shown, len(shown))}
     return Item(

@@ -99,11 +99,11 @@ class Tools(TaskWorld):
 
 The knob `task` may hold one task, written as JSON. It is refused unless its gold calls are right and junk is wrong.
 
-- One answer: {{"tools": [...], "request": "...", "calls": [{{"name": "...", "arguments": {{...}}}}]}}. A tool is a schema
-  {{"name", "description", "parameters"}} or one of the names below. Several calls are made in parallel, in any order.
+- One answer: {{"tools": [...], "request": "...", "calls": [{{"name": "...", "arguments": {{...}}}}]}}. A tool is a
+  schema {{"name", "description", "parameters"}} or one of the names below. Several calls are made in parallel, in any order.
   Without calls, the right answer is that no tool fits.
-- Several steps: {{"simulator": "bank", "start": 7, "request": "...", "calls": [...]}}; `start` picks a state, 0 to 9999.
-  The calls must run and change something; the end state is compared. With "answer": "..." the agent must also find out
+- Several steps: {{"simulator": "bank", "start": 7, "request": "...", "calls": [...]}}; `start` picks a state, 0 to
+  9999. The calls must run and change something; the end state is compared. With "answer": "..." the agent must also find out
   and say it.
 
 A good task names every value in its request, has exactly one right solution and is not a copy of another.

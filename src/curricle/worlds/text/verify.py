@@ -2,7 +2,7 @@
 
 Only what the agent said counts: a call that stands in the prompt alone is no call. Single-answer tasks compare calls
 (matching.py). Tasks with a simulator run the agent's calls turn by turn and compare the end state with gold's. An
-answer in words, where one is asked for, is compared by its likeness in [0, 1]; a wrong end state makes it worth nothing.
+answer in words, where one is asked for, is compared by its likeness in [0, 1]; a wrong end state makes it worthless.
 """
 
 import json

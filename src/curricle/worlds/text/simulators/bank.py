@@ -97,7 +97,8 @@ class Bank(Simulator):
             return Question(request, (Call("list_accounts", {}),), str(amount))
         bill = draw.one(state["bills"])
         request = draw.say(
-            "How high is the bill of {0}?|What do I owe {0}?|How much does {0} want?|{0} sent a bill: what is its amount?",
+            "How high is the bill of {0}?|What do I owe {0}?|How much does {0} want?|"
+            "{0} sent a bill: what is its amount?",
             bill["payee"],
         )
         return Question(request, (Call("list_bills", {}),), str(bill["amount"]))

@@ -8,8 +8,8 @@ from curricle.worlds.text.simulators.base import Chore, Draw, Question, Refused,
 
 DAYS = ways("Monday|Tuesday|Wednesday|Thursday|Friday")
 TITLES = ways(
-    "budget review|team lunch|piano lesson|dentist|book club|job interview|yoga class|demo|board meeting|car inspection|"
-    "parents evening|photo shoot|tax advice|choir|haircut|audit"
+    "budget review|team lunch|piano lesson|dentist|book club|job interview|yoga class|demo|board meeting|"
+    "car inspection|parents evening|photo shoot|tax advice|choir|haircut|audit"
 )
 PEOPLE = ways("Ana|Bilal|Chen|Dora|Emil|Farah|Goran|Hana|Ivo|Jun|Kaya|Luis")
 DAY: Json = {"type": "string", "enum": list(DAYS)}
