@@ -28,6 +28,8 @@ KINDS: dict[type, str] = {World: "worlds", Designer: "designers", Agent: "agents
 BUILT_IN: dict[str, dict[str, str]] = {
     "worlds": {
         "crafter-v1": "curricle.worlds.crafter:Crafter",
+        "reasoning-v1": "curricle.worlds.text.reasoning:Reasoning",
+        "textworld-v1": "curricle.worlds.text.games:Games",
         "tools-v1": "curricle.worlds.text.tools:Tools",
     },
     "designers": {

@@ -67,13 +67,14 @@ def write_calls(calls: Iterable[Call]) -> str:
 
 def _between(text: str, opening: str, closing: str) -> list[str]:
     """What stands between pairs of marks, found in one pass."""
-    blocks, _, rest = [], *text.partition(opening)[1:]
-    while rest:
+    blocks = []
+    _, opened, rest = text.partition(opening)
+    while opened:
         block, closed, rest = rest.partition(closing)
         if not closed:
             raise Unreadable(f"a block opened by {opening} is not closed")
         blocks.append(block)
-        rest = rest.partition(opening)[2]
+        _, opened, rest = rest.partition(opening)
     return blocks
 
 

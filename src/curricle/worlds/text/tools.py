@@ -5,7 +5,7 @@ A design either turns the knobs of the world's own pool or holds one task that s
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -100,11 +100,11 @@ class Tools(TaskWorld):
 The knob `task` may hold one task, written as JSON. It is refused unless its gold calls are right and junk is wrong.
 
 - One answer: {{"tools": [...], "request": "...", "calls": [{{"name": "...", "arguments": {{...}}}}]}}. A tool is a
-  schema {{"name", "description", "parameters"}} or one of the names below. Several calls are made in parallel, in any order.
-  Without calls, the right answer is that no tool fits.
+  schema {{"name", "description", "parameters"}} or one of the names below. Several calls are made in parallel, in any
+  order. Without calls, the right answer is that no tool fits.
 - Several steps: {{"simulator": "bank", "start": 7, "request": "...", "calls": [...]}}; `start` picks a state, 0 to
-  9999. The calls must run and change something; the end state is compared. With "answer": "..." the agent must also find out
-  and say it.
+  9999. The calls must run and change something; the end state is compared. With "answer": "..." the agent must also
+  find out and say it.
 
 A good task names every value in its request, has exactly one right solution and is not a copy of another.
 
@@ -147,6 +147,11 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         items = self._draw(pool, EXAMPLES if not self._items else 10 * EXAMPLES, derive(0, "examples", cycle))
         texts = [item.text for item in items if not item.before and len(item.text) <= LONGEST]
         return [self.setting({"task": text}).values for text in texts[:EXAMPLES]]
+
+    def headline(self, rates: Mapping[str, float]) -> float:
+        """Mean over the skills that the base tasks are about."""
+        names = [name for name in SKILLS if not self._items or any(item.skill == name for item in self._items[True])]
+        return 100 * sum(rates.get(name, 0.0) for name in names) / len(names)
 
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
         """Judge by gold alone."""

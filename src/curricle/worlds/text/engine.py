@@ -1,0 +1,170 @@
+"""Engine: TextWorld games by number: made, compiled once, kept in a cache folder, and played.
+
+The interpreter behind TextWorld writes files on `save` and `script` and crashes on odd characters, so that only commands
+which the game itself lists as possible ever reach it; anything else is answered here.
+"""
+
+import contextlib
+import functools
+import hashlib
+import io
+import json
+import os
+import tempfile
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from curricle.errors import UsageError, WorldError
+
+UNKNOWN = "That is not possible here, or not a command of this game."
+LIVE = 64
+"""Games kept open at a time."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a game is made from; equal plans give equal games."""
+
+    rooms: int
+    objects: int
+    length: int
+    theme: str
+    every_step: bool
+    number: int
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class View:
+    """What a player sees after some commands."""
+
+    text: str
+    possible: tuple[str, ...]
+    won: bool
+    over: bool
+
+
+def cache_folder(path: str) -> Path:
+    """Where compiled games are kept."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    folder = Path(path) if path else Path(home) / "curricle" / "textworld"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cache = {str(folder)!r} cannot be used: {error}") from None
+    return folder
+
+
+def textworld() -> Any:
+    """The package, which takes a while to import."""
+    try:
+        import textworld
+        import textworld.generator
+    except ImportError:
+        raise UsageError("textworld-v1 needs textworld: pip install 'curricle[text]'") from None
+    return textworld
+
+
+def _options(plan: Plan) -> Any:
+    options = textworld().GameOptions()
+    options.kb = textworld().generator.KnowledgeBase.default()  # read once; reading it takes longer than making a game
+    options.seeds = plan.number
+    options.nb_rooms, options.nb_objects = plan.rooms, plan.objects
+    options.quest_length, options.quest_breadth = plan.length, 1  # this also sets the depth, which must not be less
+    options.grammar.theme, options.grammar.only_last_action = plan.theme, not plan.every_step
+    return options
+
+
+@functools.lru_cache(maxsize=64)
+def _game(plan: Plan) -> Any:
+    try:
+        return textworld().generator.make_game(_options(plan))
+    except Exception as error:  # the generator fails in many ways; the setting is ours to fix
+        raise WorldError(f"TextWorld cannot make {plan}: {type(error).__name__}: {error}") from error
+
+
+@functools.lru_cache(maxsize=4096)
+def script(plan: Plan) -> tuple[str, tuple[str, ...]]:
+    """A game's objective in words, and the commands that win it."""
+    game = _game(plan)
+    return " ".join(str(game.objective).split()), tuple(game.metadata["walkthrough"])
+
+
+def compiled(plan: Plan, folder: Path) -> Path:
+    """The file of a game; made beside its place and moved there, so that what is there is whole."""
+    place = folder / f"{plan.name}.z8"
+    if not place.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as workplace:
+            options = _options(plan)
+            options.path = str(Path(workplace) / place.name)
+            with contextlib.redirect_stdout(io.StringIO()):
+                made = Path(textworld().generator.compile_game(_game(plan), options))
+            made.with_suffix(".json").replace(place.with_suffix(".json"))  # what the game knows; read with it
+            made.replace(place)
+    return place
+
+
+class Theatre:
+    """Plays games; keeps some open, so that the next command of an attempt does not replay those before it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._views: OrderedDict[tuple[Plan, tuple[str, ...]], View] = OrderedDict()
+        self._live: OrderedDict[tuple[Plan, tuple[str, ...]], Any] = OrderedDict()
+
+    def view(self, plan: Plan, commands: Sequence[str]) -> View:
+        """What the player sees after these commands."""
+        said = tuple(commands)
+        if (plan, said) in self._views:
+            return self._views[plan, said]
+        done = next((i for i in range(len(said), 0, -1) if (plan, said[:i]) in self._live), 0)
+        game = self._live.pop((plan, said[:done]), None) or self._open(plan)
+        view = self._views.get((plan, said[:done])) or self._keep(plan, (), _seen(game.state))
+        for i in range(done, len(said)):
+            view = self._keep(plan, said[: i + 1], self._step(game, view, said[i]))
+        self._live[plan, said] = game
+        while len(self._live) > LIVE:
+            self._live.popitem(last=False)[1].close()
+        return view
+
+    def _open(self, plan: Plan) -> Any:
+        tw = textworld()
+        wanted = tw.EnvInfos(feedback=True, description=True, admissible_commands=True, won=True, lost=True)
+        game = tw.start(str(compiled(plan, self.folder)), wanted)
+        game.state = game.reset()
+        return game
+
+    @staticmethod
+    def _step(game: Any, view: View, command: str) -> View:
+        wanted = next((one for one in view.possible if one.lower() == command), None)
+        if view.over or wanted is None:
+            return View(UNKNOWN, view.possible, view.won, view.over)
+        game.state, _, over = game.step(wanted)
+        return _seen(game.state, over)
+
+    def _keep(self, plan: Plan, said: tuple[str, ...], view: View) -> View:
+        self._views[plan, said] = view
+        while len(self._views) > 64 * LIVE:
+            self._views.popitem(last=False)
+        return view
+
+
+def _seen(state: Any, over: bool | None = None) -> View:
+    """A state of TextWorld as a view; `over` is None for the first."""
+    text = str(state.description if over is None else state.feedback).partition("\n>")[0]
+    lines = "\n".join(line.strip() for line in text.splitlines() if line.strip())
+    possible = tuple(sorted(state.admissible_commands or ()))
+    return View(lines, possible, bool(state.won), bool(over or state.won or state.lost))
+
+
+def key(plan: Plan) -> int:
+    """A number that games with the same objective and walkthrough share."""
+    text = json.dumps(script(plan))
+    return int(hashlib.sha256(text.encode()).hexdigest()[:15], 16)

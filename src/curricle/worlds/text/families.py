@@ -1,0 +1,122 @@
+"""Families: the puzzles of reasoning-gym that can be trusted, with their groups and levels, as `families.json` lists them.
+
+`python -m curricle.worlds.text.families` tries every family and writes that list again. A family is in it up to the level
+at which, over some tasks: the stored answer scores 1; junk and the question itself score (nearly) nothing and raise
+nothing; the same number gives the same task; tasks differ; and all of this takes seconds. Families whose scorer
+evaluates the answer as an expression are out: what a model writes is never run.
+"""
+
+import functools
+import inspect
+import json
+import re
+import signal
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from curricle.errors import UsageError
+
+FILE = Path(__file__).with_name("families.json")
+LEVELS = 5
+SIZE = 2**31
+"""Tasks a family has at a level, by number."""
+TRIES, PATIENCE = 12, 15
+LOW = 0.5
+"""Scorers give grains for the right form or for answers that hold the right one; what is below this is nothing."""
+JUNK = ("junk", "I do not know", "?", "{}", "[]", "null", "[[[[", "-", "\x00\u202e", "a" * 300)
+RUNS_CODE = re.compile(r"\b(eval|exec|parse_expr|sympify)\(")
+FAMILIES: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+"""Family: its group, and how many levels of it are good."""
+
+
+@functools.lru_cache(maxsize=256)
+def dataset(family: str, level: int) -> Any:
+    """A family at a level of its own curriculum (level 0 where it has none)."""
+    try:
+        from reasoning_gym.factory import create_curriculum, create_dataset, has_curriculum
+    except ImportError:
+        raise UsageError("reasoning-v1 needs reasoning-gym: pip install 'curricle[text]'") from None
+    options: dict[str, Any] = {}
+    if has_curriculum(family):
+        curriculum = create_curriculum(family)
+        curriculum.set_global_level(level)
+        options = {k: v for k, v in vars(curriculum.generate_configuration({})).items() if k not in ("seed", "size")}
+    return create_dataset(family, seed=0, size=SIZE, **options)
+
+
+@functools.lru_cache(maxsize=4096)
+def puzzle(family: str, level: int, number: int) -> Any:
+    """One task of a family, with its answer."""
+    return dataset(family, level)[number]
+
+
+def score(family: str, level: int, number: int, answer: str) -> float:
+    """How good an answer to a task is, in [0, 1]; an answer that breaks the scorer is worth nothing."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = float(dataset(family, level).score_answer(answer, entry=puzzle(family, level, number)))
+    except Exception:  # scorers parse the answer as they like, and break in as many ways
+        return 0.0
+    return min(1.0, found) if found >= LOW else 0.0  # NaN compares as no
+
+
+def fault(family: str, level: int, tries: int = TRIES) -> str:
+    """Why a family is no good at a level, in words; empty where it is."""
+    try:
+        puzzles, again = dataset(family, level), dataset.__wrapped__(family, level)
+        numbers = [SIZE // tries * i + 17 for i in range(tries)]
+        entries = [puzzle(family, level, number) for number in numbers]
+        same = all(again[n]["question"] == e["question"] for n, e in zip(numbers, entries, strict=True))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    if not same:
+        return "not the same task twice"
+    if len({entry["question"] for entry in entries}) < tries * 0.8:
+        return "too few different tasks"
+    if RUNS_CODE.search(inspect.getsource(type(puzzles).score_answer)):
+        return "its scorer evaluates the answer"
+    for number, entry in zip(numbers, entries, strict=True):
+        if not isinstance(entry["answer"], str) or score(family, level, number, entry["answer"]) < 1:
+            return "its own answer does not score 1"
+        for junk in (*JUNK, entry["question"]):
+            if junk != entry["answer"] and score(family, level, number, junk):
+                return f"{junk[:20]!r} scores"
+    return ""
+
+
+def sweep() -> dict[str, dict[str, Any]]:
+    """Try every family at every level; what is out is told on stderr."""
+    from reasoning_gym.factory import DATASETS, has_curriculum
+
+    signal.signal(signal.SIGALRM, _too_slow)
+    found = {}
+    for family in sorted(set(DATASETS) - {"composite"}):
+        levels, why = 0, ""
+        while levels < (LEVELS if has_curriculum(family) else 1) and not (why := _in_time(family, levels)):
+            levels += 1
+        if why:
+            print(f"{family}: out at level {levels}: {why}", file=sys.stderr)
+        if levels:
+            found[family] = {"group": DATASETS[family][0].__module__.split(".")[1], "levels": levels}
+    return found
+
+
+def _in_time(family: str, level: int) -> str:
+    signal.alarm(PATIENCE)
+    try:
+        return fault(family, level)
+    except TimeoutError as error:
+        return str(error)
+    finally:
+        signal.alarm(0)
+
+
+def _too_slow(*_: object) -> None:
+    raise TimeoutError(f"no end within {PATIENCE} s")
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(sweep(), indent=1) + "\n", encoding="utf-8")

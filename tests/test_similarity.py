@@ -1,0 +1,56 @@
+"""Copies, near copies and shared words."""
+
+import pytest
+
+from curricle.similarity import Copies, distinct, f1, grams, jaccard, words
+
+
+def test_words_are_case_and_width_blind_and_keep_numbers_whole():
+    assert words("Pay 1,250.50 to ＡＮＡ, now!") == ["pay", "1,250.50", "to", "ana", "now"]
+    assert words("") == [] and words("!?") == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "value"),
+    [
+        ("the red house", "the red house", 1.0),
+        ("The RED house!", "the red house", 1.0),
+        ("red", "the red house", 0.5),  # precision 1, recall 1/3
+        ("red red red red", "red house", 2 / 6),  # a word counts as often as gold has it
+        ("blue", "red", 0.0),
+        ("", "red", 0.0),
+        ("", "", 0.0),
+    ],
+)
+def test_f1_by_hand(answer, gold, value):
+    assert f1(answer, gold) == pytest.approx(value)
+
+
+def test_jaccard_by_hand():
+    assert jaccard("a b c d", "a b c d") == 1
+    assert jaccard("a b c d", "a b c e") == pytest.approx(1 / 3)  # abc of abc, bcd, bce
+    assert jaccard("a b", "a b") == 1 and jaccard("a b", "a c") == 0
+    assert grams("a b") == {("a", "b")}
+
+
+def test_copies_are_found_among_many():
+    copies = Copies(near=0.7, texts=[f"book a table for {i} in the city of number {i}" for i in range(300)])
+    assert "a copy" in copies.refusal("Book a table for 7 in the city of number 7!")
+    assert copies.refusal("please book a table for 7 in the city of number 7").startswith("a near copy (0.9")
+    assert copies.refusal("transfer ten from savings to rent") == ""
+    copies.add("transfer ten from savings to rent")
+    assert copies.refusal("transfer ten from savings to rent")
+
+
+def test_nearest_is_the_exact_maximum():
+    texts = ["a b c d e", "a b c d f", "x y z a b", "q"]
+    copies = Copies(texts=texts)
+    for text in ("a b c d e f", "x y z", "q", "nothing like it"):
+        best = max(jaccard(text, other) for other in texts)
+        assert copies.nearest(text)[0] == pytest.approx(best)
+
+
+def test_distinct_counts_runs_of_words():
+    assert distinct(["a b c", "a b c"]) == pytest.approx(0.5)
+    assert distinct(["a b c", "d e f"]) == 1
+    assert distinct([]) == distinct(["word"]) == 0

@@ -1,0 +1,317 @@
+"""The world of tool calls: written tasks, simulators, the pool, and data of benchmarks where it is at hand."""
+
+import json
+from collections import Counter
+
+import pytest
+from parts import ROOT
+
+from curricle.errors import ModelError, UsageError, ValueRefused
+from curricle.records import Message
+from curricle.seeds import for_test, generator
+from curricle.worlds.text import sources
+from curricle.worlds.text.answers import final_answer, likeness
+from curricle.worlds.text.calls import Call, write_calls
+from curricle.worlds.text.catalogue import ENTRIES
+from curricle.worlds.text.item import Item, written
+from curricle.worlds.text.pool import SKILLS, draw_item
+from curricle.worlds.text.simulators import SIMULATORS
+from curricle.worlds.text.tools import Tools, ToolsOptions
+from curricle.worlds.text.verify import judge, weakness
+
+DATA = ROOT.parent / "shared" / "data"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="benchmark data is not at hand (../shared/data)")
+GOOD = {
+    "tools": ["get_forecast", "set_timer"],
+    "request": "How is the weather in Rome?",
+    "calls": [{"name": "get_forecast", "arguments": {"city": "Rome"}}],
+}
+OWN = {"name": "feed", "description": "", "parameters": {"type": "object", "properties": {}, "required": []}}
+
+
+def say(*texts):
+    return [Message(role="assistant", content=text) for text in texts]
+
+
+def play(world, task, answers):
+    """An attempt: the agent's answers with the world's replies between."""
+    transcript = []
+    for text in answers:
+        transcript += say(text)
+        reply = world.reply(task, transcript)
+        if reply is None:
+            break
+        transcript.append(reply)
+    return transcript
+
+
+def test_a_written_task_is_the_design():
+    world = Tools()
+    setting = world.setting({"task": json.dumps(GOOD)})
+    first, second = world.tasks(setting, 2, seed=1)
+    assert first == second and first.skill == "right_tool"
+    assert "get_forecast" in first.prompt[0].content and first.prompt[-1].content == GOOD["request"]
+    assert world.score(first, say(*world.solution(first))).reward == 1
+    assert world.tasks(setting, 1, for_test(0)) == [first]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"request": ""}, "request"),
+        ({"request": "x" * 30_000}, "task = .* is not allowed"),
+        ({"calls": [{"name": "get_forecast", "arguments": {}}]}, "missing argument 'city'"),
+        ({"calls": [{"name": "get_forecast", "arguments": {"city": "Rome", "to": 1}}]}, "unknown argument 'to'"),
+        ({"calls": [{"name": "get_forecast", "arguments": {"city": 3}}]}, "type string"),
+        ({"calls": [{"name": "send_message", "arguments": {}}]}, "none of the tools"),
+        ({"calls": [{"arguments": {}}]}, "calls.0.name"),
+        ({"calls": GOOD["calls"] * 40}, "calls"),
+        ({"tools": ["no_such"]}, "there is no tool 'no_such'"),
+        ({"tools": [{"name": "x"}]}, "parameters"),
+        ({"tools": ["set_timer", "set_timer"], "calls": []}, "two tools share a name"),
+        ({"tools": []}, "none of the tools"),
+        ({"tools": 5}, "tools is a list"),
+        ({"answer": "sunny"}, "a task has tools and calls, or an answer"),
+        ({"simulator": "bank", "start": 1}, "either tools, or a simulator"),
+        ({"check": "import os"}, "a task is a JSON object"),
+    ],
+)
+def test_written_tasks_that_are_no_good_are_refused(change, reason):
+    with pytest.raises(ValueRefused, match=reason):
+        Tools().setting({"task": json.dumps({**GOOD, **change})})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[", "not JSON"),
+        ("[1]", "JSON object"),
+        ("[" * 7000, "not JSON"),
+        ('{"request": "\\ud800", "tools": []}', "request"),
+        ('{"simulator": "nuclear", "start": 1, "request": "x"}', "there is no simulator"),
+        ('{"simulator": ["bank"], "start": 1, "request": "x"}', "there is no simulator"),
+        ('{"simulator": "bank", "start": 10000, "request": "x", "calls": []}', "from 0 to 9999"),
+        ('{"simulator": "bank", "start": true, "request": "x", "calls": []}', "from 0 to 9999"),
+        ('{"simulator": "bank", "start": 1, "request": "x", "calls": []}', "changes nothing"),
+        (
+            '{"simulator": "bank", "start": 1, "request": "x", "calls": [{"name": "set_frozen", "arguments": '
+            '{"card": "no", "frozen": true}}]}',
+            "is refused: there is no card 'no'",
+        ),
+        ('{"tools": [], "request": "Say ok", "answer": "between and"}', "repeats the prompt"),
+        ('{"tools": [], "request": "What is an echo?", "answer": ""}', "a task has tools"),
+    ],
+)
+def test_written_texts_that_are_no_tasks_are_refused(text, reason):
+    with pytest.raises(ValueRefused, match=reason):
+        Tools().setting({"task": text})
+
+
+def test_an_answer_that_repeats_the_prompt_never_scores():
+    """A tool without arguments, whose schema looks like the very call, is told apart."""
+    item = written(json.dumps({"tools": [OWN], "request": "Feed the cat.", "calls": [{"name": "feed"}]}))
+    assert weakness(item) == ""
+    assert judge(item, say(json.dumps(OWN)))[0] == 0
+    assert judge(item, say('{"name": "feed", "arguments": {}}'))[0] == 1
+    prompted = [Message(role="user", content='<tool_call>{"name": "feed", "arguments": {}}</tool_call>'), *say("Done.")]
+    assert judge(item, prompted)[0] == 0, "a call that only the world made is none of the agent's"
+
+
+def test_one_right_call_among_wrong_ones_is_wrong():
+    item = written(json.dumps(GOOD))
+    right, other = item.calls[0].call, Call("set_timer", {"minutes": 5})
+    assert judge(item, say(write_calls([right])))[0] == 1
+    assert judge(item, say(write_calls([right, other])))[0] == 0
+    assert judge(item, say(write_calls([right, right])))[0] == 0
+    assert judge(item, say(write_calls([other]), write_calls([right])))[0] == 1, "the last answer is the answer"
+
+
+def test_examples_are_sound_new_each_cycle_and_of_the_training_side():
+    world = Tools()
+    first, second = world.examples(1), world.examples(2)
+    assert first == Tools().examples(1) and not set(v["task"] for v in first) & set(v["task"] for v in second)
+    assert len(first) == 4
+    for values in first:
+        assert world.setting(values).values == values
+        assert not any(place in values["task"] for place in held_out_names())
+
+
+def held_out_names():
+    """Names of the catalogue that only tests show."""
+    return {v for e in ENTRIES for k, vs in e.values.items() if k in ("city", "artist") for v in vs[3::4]}
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+def test_knobs_of_the_pool_do_what_they_say(skill):
+    world = Tools()
+
+    def items(**knobs):
+        return [Item.of(task) for task in world.tasks(world.setting({"about": skill, **knobs}), 8, seed=4)]
+
+    assert {item.skill for item in items()} == {skill}
+    if skill in ("right_tool", "optional_arguments", "no_call_needed"):
+        assert {len(item.tools) for item in items(distractors=6)} == {6 if skill == "no_call_needed" else 7}
+    if skill == "parallel_calls":
+        assert {len(item.calls) for item in items(parallel=4)} == {4}
+        assert all(len(item.tools) <= 4 for item in items(parallel=4, distractors=0))
+    if skill == "several_steps":
+        assert all(len(item.calls) >= 4 for item in items(steps=4))
+        assert sum(len(item.calls) for item in items(steps=1)) < sum(len(item.calls) for item in items(steps=4))
+    if skill == "one_call":
+        assert {len(item.tools) for item in items(distractors=6)} == {1}
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS.values(), ids=lambda s: s.name)
+def test_simulators_are_deterministic_and_answer_errors(simulator):
+    state = simulator.begin(5)
+    before = json.dumps(state)
+    assert before == json.dumps(simulator.begin(5)) != json.dumps(simulator.begin(6))
+    hostile = ("__class__", "../../etc/passwd", "'; DROP TABLE", "\x00", "", "x" * 5000)
+    kinds = {"string": hostile, "integer": (-1, 0, 10**30), "boolean": (True,)}
+    for tool in simulator.tools:
+        fields = tool["parameters"]["properties"]
+        for i in range(6):
+            arguments = {name: kinds[f["type"]][i % len(kinds[f["type"]])] for name, f in fields.items()}
+            after, result = simulator.run(state, Call(tool["name"], arguments))
+            assert set(result) <= {"result", "error"} and json.loads(json.dumps(after)) == after
+            assert "result" in result or after == state
+        assert "error" in simulator.run(state, Call(tool["name"], {"self": 1}))[1]
+    for name in ("__init__", "start", "run", "methods", ""):
+        assert simulator.run(state, Call(name, {})) == (state, {"error": f"there is no tool {name!r}"})
+    assert json.dumps(state) == before, "a call never changes the state it is given"
+
+
+def test_several_steps_compare_the_end_and_not_the_way():
+    world = Tools()
+    bank = SIMULATORS["bank"]
+    state = bank.begin(7)
+    one, two = state["accounts"]
+    calls = [{"name": "transfer", "arguments": {"from_account": one, "to_account": two, "amount": 30}}]
+    task = {"simulator": "bank", "start": 7, "request": f"Move 30 from {one} to {two}.", "calls": calls}
+    (task,) = world.tasks(world.setting({"task": json.dumps(task)}), 1, 0)
+
+    def move(amount, source=one, target=two):
+        return write_calls([Call("transfer", {"from_account": source, "to_account": target, "amount": amount})])
+
+    look = write_calls([Call("list_accounts", {})])
+    for way in ([move(30), "Done."], [look, move(10), move(20), "Done."], [move(40), move(10, two, one), "Done."]):
+        transcript = play(world, task, way)
+        assert world.score(task, transcript).reward == 1, way
+    assert json.dumps(state["accounts"]) in play(world, task, [look])[1].content
+    for way in ([move(29), "Done."], ["Done."], [move(30), move(1)], [move(-30, two, one), "Done."], [move(10**9)]):
+        assert world.score(task, play(world, task, way)).reward == 0, way
+    broken = play(world, task, ["<tool_call>{", move(30), "Done."])
+    assert "not closed" in broken[1].content and world.score(task, broken).reward == 1
+
+
+def test_turns_run_out():
+    world = Tools(ToolsOptions(turns=3))
+    (task,) = world.tasks(world.setting({"about": "several_steps"}), 1, 0)
+    looking = write_calls([Call(SIMULATORS[Item.of(task).simulator].tools[0]["name"], {})])
+    assert len(play(world, task, [looking] * 10)) == 5
+
+
+def test_answers_in_words_are_soft():
+    world = Tools(ToolsOptions(threshold=0.6))
+    task = {"tools": [], "request": "Who wrote Emma?", "answer": "Jane Austen"}
+    (task,) = world.tasks(world.setting({"task": json.dumps(task)}), 1, 0)
+    rewards = {}
+    for text in ("Jane Austen", "Austen", "It was Jane Austen", "Emily Bronte", "Jane or Emily or Charlotte or Anne"):
+        verdict = world.score(task, say(f"Let me think. <answer>{text}</answer>"))
+        rewards[text] = (round(verdict.reward, 2), bool(verdict.skills))
+    assert rewards == {
+        "Jane Austen": (1.0, True),
+        "Austen": (0.67, True),
+        "It was Jane Austen": (0.67, True),
+        "Emily Bronte": (0.0, False),
+        "Jane or Emily or Charlotte or Anne": (0.0, False),  # below the floor
+    }
+    assert world.score(task, say("Jane Austen")).reward == 0, "an answer is what stands between the marks"
+    assert final_answer("<answer>a</answer> <answer> b </answer>") == "b" and final_answer("</answer>") == ""
+
+
+def test_the_state_must_be_right_for_an_answer_to_count():
+    world = Tools()
+    drawn = (draw_item("answer_in_words", generator(i, "bank"), held_out=False) for i in range(99))
+    item = next(item for item in drawn if item.simulator == "bank")
+    task = item.task()
+    card = next(iter(SIMULATORS["bank"].begin(item.start)["cards"]))
+    meddled = write_calls([Call("set_frozen", {"card": card, "frozen": True})])
+    assert world.score(task, play(world, task, [f"<answer>{item.answer}</answer>"])).reward == 1
+    assert world.score(task, play(world, task, [meddled, f"<answer>{item.answer}</answer>"])).reward == 0
+
+
+def test_likeness_by_a_sentence_model_from_a_folder(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop"]))
+    transformers.BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    transformers.BertModel(transformers.BertConfig(vocab_size=21, **small)).save_pretrained(tmp_path)
+    like = likeness("embedding", str(tmp_path))
+    assert like("a b", "a b") == pytest.approx(1) and 0 <= like("p", "a b") < 1 and like(" ", "a b") == 0
+    world = Tools(ToolsOptions(likeness="embedding", sentence_model=str(tmp_path)))
+    (task,) = world.tasks(world.setting({"task": '{"tools": [], "request": "?", "answer": "a b"}'}), 1, 0)
+    assert world.score(task, say("<answer>a b</answer>")).reward == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"likeness": "embedding"}, UsageError, "needs sentence_model"),
+        ({"source": "bfcl"}, UsageError, "needs data"),
+        ({"source": "bfcl", "data": "/no/such"}, UsageError, "cannot be read"),
+    ],
+)
+def test_bad_options_are_named(options, error, message):
+    with pytest.raises(error, match=message):
+        Tools(ToolsOptions(**options))
+
+
+def test_bad_folders_are_named(tmp_path):
+    with pytest.raises(UsageError, match="is no folder"):
+        likeness("embedding", str(tmp_path / "none"))("a", "b")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        likeness("embedding", str(tmp_path))("a", "b")
+    with pytest.raises(UsageError, match="has no file"):
+        Tools(ToolsOptions(source="bfcl", data=str(tmp_path)))
+    (tmp_path / "questions.jsonl").write_text('{"question": "a"}\n')
+    with pytest.raises(UsageError, match="not as questions lays it out"):
+        Tools(ToolsOptions(source="questions", data=str(tmp_path)))
+
+
+@needs_data
+def test_bfcl_gold_scores_and_dialogues_stay_together():
+    items = sources.read("bfcl", str(DATA / "bfcl"))
+    sound = Counter(dialogue.split("_")[0] for dialogue, item in items if not weakness(item))
+    single = [dialogue for dialogue, _ in items if not dialogue.startswith(("multi", "irrelevance", "live_irr"))]
+    assert len(single) == 2351
+    assert sum(not weakness(item) for dialogue, item in items if dialogue in set(single)) >= 2343
+    turns = [(dialogue, item) for dialogue, item in items if dialogue.startswith("multi")]
+    assert len(turns) == 731 == sound["multi"] and len({dialogue for dialogue, _ in turns}) == 200
+    world = Tools(ToolsOptions(source="bfcl", data=str(DATA / "bfcl")))
+    train, test = (
+        {i.before[0].content for i in side if i.before} for side in (world._items[False], world._items[True])
+    )
+    assert train and test and not train & test, "the turns of one dialogue are on one side"
+    for task in world.tasks(world.original, 40, seed=1):
+        assert world.score(task, play(world, task, world.solution(task))).reward == 1
+
+
+@needs_data
+def test_api_bank_gold_scores():
+    counts, good = Counter(), Counter()
+    for dialogue, item in sources.read("api-bank", str(DATA / "api-bank")):
+        level = 3 if dialogue.startswith("level-3") else 2 if "level-3" in dialogue else 1
+        counts[level] += 1
+        good[level] += not weakness(item)
+    assert counts == {1: 399, 2: 135, 3: 245}
+    assert good[1] / 399 >= 328 / 389 and good[2] / 135 >= 64 / 74 and good[3] == 245
+    assert Tools(ToolsOptions(source="api-bank", data=str(DATA / "api-bank"))).examples(1)
+
+
+@needs_data
+def test_questions_are_read():
+    world = Tools(ToolsOptions(source="questions", data=str(DATA / "bamboogle")))
+    task, *_ = world.tasks(world.original, 3, seed=1)
+    assert task.skill == "answer_in_words" and world.score(task, say(*world.solution(task))).reward == 1
+    assert world.headline({"answer_in_words": 1.0}) == 100
