@@ -72,7 +72,10 @@ def test_broken_answers_have_a_reason(text, reason):
         read_calls(text)
 
 
-def wrong(*calls, gold=(GoldCall(name="get_weather", arguments={"city": "Oslo"}),), ordered=False):
+GOLD = (GoldCall(name="get_weather", arguments={"city": "Oslo"}),)
+
+
+def wrong(*calls, gold=GOLD, ordered=False):
     return fault(calls, gold, TOOLS, ordered)
 
 
@@ -128,8 +131,17 @@ def test_parallel_calls_count_all_and_in_any_order():
 
 @pytest.mark.parametrize(
     ("one", "other", "equal"),
-    [(1, 1.0, True), (1, True, False), (0, False, False), ("1", 1, False), ([1, 2], [2, 1], False), (None, None, True)]
-    + [({"a": "X y"}, {"a": "xy"}, True), ({"a": 1}, {"a": 1, "b": 2}, False), ("don't", 'don"t', True)],
+    [
+        (1, 1.0, True),
+        (1, True, False),
+        (0, False, False),
+        ("1", 1, False),
+        ([1, 2], [2, 1], False),
+        (None, None, True),
+        ({"a": "X y"}, {"a": "xy"}, True),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ("don't", 'don"t', True),
+    ],
 )
 def test_equal_values(one, other, equal):
     assert same(one, other) is equal

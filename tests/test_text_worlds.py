@@ -131,13 +131,13 @@ def test_tests_draw_what_practice_never_sees():
 
 
 def test_games_are_split_by_their_content(worlds):
-    world, setting, _ = worlds["textworld-v1"]
+    world, *_ = worlds["textworld-v1"]
     one_room = world.setting({"rooms": 1, "objects": 1, "length": 1})
     (test,) = world.tasks(one_room, 1, for_test(0))
     (train,) = world.tasks(one_room, 1, 3)
     assert key(Plan(**test.gold["plan"])) % 3 == 0 != key(Plan(**train.gold["plan"])) % 3
-    same = Plan(**train.gold["plan"])
-    assert key(same) == key(Plan(**{**train.gold["plan"], "number": same.number}))
+    twins = [n for n in range(40) if script(Plan(1, 1, 1, "house", True, n)) == script(Plan(1, 1, 1, "house", True, 0))]
+    assert len({key(Plan(1, 1, 1, "house", True, n)) for n in twins}) == 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -177,9 +177,8 @@ def test_a_threshold_lets_nearly_right_answers_count():
 
 
 def test_knobs_of_games_do_what_they_say(worlds):
-    world, _, _ = worlds["textworld-v1"]
-    plans = {name: Plan(3, 6, 3, "house", True, 11) for name in ("base",)}
-    objective, walkthrough = script(plans["base"])
+    world, *_ = worlds["textworld-v1"]
+    objective, walkthrough = script(Plan(3, 6, 3, "house", True, 11))
     assert len(walkthrough) == 3 and len(script(Plan(3, 6, 5, "house", True, 11))[1]) == 5
     assert len(script(Plan(3, 6, 3, "house", False, 11))[0]) < len(objective), "only the goal is told"
     (hinted,) = world.tasks(world.setting({"length": 1, "rooms": 1, "objects": 1, "hints": True}), 1, 3)

@@ -129,7 +129,7 @@ def test_one_right_call_among_wrong_ones_is_wrong():
 def test_examples_are_sound_new_each_cycle_and_of_the_training_side():
     world = Tools()
     first, second = world.examples(1), world.examples(2)
-    assert first == Tools().examples(1) and not set(v["task"] for v in first) & set(v["task"] for v in second)
+    assert first == Tools().examples(1) and not {v["task"] for v in first} & {v["task"] for v in second}
     assert len(first) == 4
     for values in first:
         assert world.setting(values).values == values

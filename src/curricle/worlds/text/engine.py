@@ -1,6 +1,6 @@
 """Engine: TextWorld games by number: made, compiled once, kept in a cache folder, and played.
 
-The interpreter behind TextWorld writes files on `save` and `script` and crashes on odd characters, so that only commands
+The interpreter behind TextWorld writes files on `save` and `script` and crashes on odd characters. So only commands
 which the game itself lists as possible ever reach it; anything else is answered here.
 """
 
@@ -11,6 +11,7 @@ import io
 import json
 import os
 import tempfile
+import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -137,13 +138,15 @@ class Theatre:
     def _open(self, plan: Plan) -> Any:
         tw = textworld()
         wanted = tw.EnvInfos(feedback=True, description=True, admissible_commands=True, won=True, lost=True)
-        game = tw.start(str(compiled(plan, self.folder)), wanted)
-        game.state = game.reset()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the interpreter does not know this game by name, and need not
+            game = tw.start(str(compiled(plan, self.folder)), wanted)
+            game.state = game.reset()
         return game
 
     @staticmethod
     def _step(game: Any, view: View, command: str) -> View:
-        wanted = next((one for one in view.possible if one.lower() == command), None)
+        wanted = next((one for one in view.possible if one.lower() == command.lower()), None)
         if view.over or wanted is None:
             return View(UNKNOWN, view.possible, view.won, view.over)
         game.state, _, over = game.step(wanted)
