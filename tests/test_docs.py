@@ -91,7 +91,7 @@ def test_contributing_example_is_a_world_that_runs(tmp_path):
     assert read_records(tmp_path / "run", Outcome)
 
 
-CRAFTER = (ROOT / "docs" / "crafter.md").read_text()
+CRAFTER, TEXT = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("crafter", "text"))
 
 
 def part(text, name):
@@ -107,6 +107,22 @@ def test_crafter_page_shows_the_knobs_and_symbols_there_are():
     assert part(CRAFTER, "knobs")[2:] == [row(k) for k in Crafter.Setting.knobs()]
     assert part(CRAFTER, "layout") == [line for line in symbols.__doc__.splitlines() if line.startswith("|")]
     assert f"takes {STATE.itemsize / 1000:.0f} kB" in CRAFTER
+
+
+@pytest.mark.parametrize(("name", "world"), [("tools", "tools"), ("reasoning", "reasoning"), ("games", "textworld")])
+def test_text_page_shows_the_knobs_there_are(name, world):
+    def row(k):
+        original = str(k.default).lower() if k.kind == "bool" else k.default
+        allowed = f"any, {len(k.choices) - 1} families" if k.name == "family" else k.allowed.replace("|", ",")
+        return f"| `{k.name}` | {allowed} | {original} | {k.sentence} | {k.harder or ''} |"
+
+    assert part(TEXT, name)[2:] == [row(k) for k in find(World, world).Setting.knobs()]
+
+
+def test_text_page_runs():
+    (code,) = blocks(TEXT, "python")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0 and "reward=1.0" in done.stdout and "no call" in done.stdout, done.stderr
 
 
 def test_experiments_page_shows_the_data_there_is():

@@ -12,12 +12,13 @@ from curricle.seeds import for_test, generator
 from curricle.worlds.text import sources
 from curricle.worlds.text.answers import final_answer, likeness
 from curricle.worlds.text.calls import Call, write_calls
-from curricle.worlds.text.catalogue import ENTRIES
-from curricle.worlds.text.item import Item, written
+from curricle.worlds.text.catalogue import ENTRIES, TOOLS
+from curricle.worlds.text.item import Item
 from curricle.worlds.text.pool import SKILLS, draw_item
 from curricle.worlds.text.simulators import SIMULATORS
-from curricle.worlds.text.tools import Tools, ToolsOptions
+from curricle.worlds.text.tools import Tools, ToolsOptions, sound
 from curricle.worlds.text.verify import judge, weakness
+from curricle.worlds.text.writing import write, written
 
 DATA = ROOT.parent / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="benchmark data is not at hand (../shared/data)")
@@ -26,6 +27,8 @@ GOOD = {
     "request": "How is the weather in Rome?",
     "calls": [{"name": "get_forecast", "arguments": {"city": "Rome"}}],
 }
+INFINITE = {"name": "feed", "arguments": {"x": float("inf")}}
+ANY = {"name": "feed", "parameters": {"type": "object", "properties": {"x": {}}}}
 OWN = {"name": "feed", "description": "", "parameters": {"type": "object", "properties": {}, "required": []}}
 
 
@@ -55,6 +58,30 @@ def test_a_written_task_is_the_design():
     assert world.tasks(setting, 1, for_test(0)) == [first]
 
 
+LINES = """tools: get_forecast
+tool: {"name": "feed", "description": "", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+request: How will Rome be for 3 days?
+And feed the cat.
+call: get_forecast(city="Rome", days=3)
+call: feed(n=-2)
+"""
+
+
+def test_lines_and_json_say_the_same():
+    item = written(LINES)
+    assert item.request == "How will Rome be for 3 days?\nAnd feed the cat." and item.skill == "parallel_calls"
+    assert [call.call for call in item.calls] == [
+        Call("get_forecast", {"city": "Rome", "days": 3}),
+        Call("feed", {"n": -2}),
+    ]
+    assert Tools().setting({"task": LINES}).task == LINES
+    for i, skill in enumerate(SKILLS * 4):
+        item = draw_item(skill, generator(i, "lines"), held_out=False)
+        assert written(write(item)) == item and not write(item).startswith("{")
+    many = item.model_copy(update={"request": "two\nlines"})
+    assert written(write(many)) == many and write(many).startswith("{")
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -73,7 +100,12 @@ def test_a_written_task_is_the_design():
         ({"tools": 5}, "tools is a list"),
         ({"answer": "sunny"}, "a task has tools and calls, or an answer"),
         ({"simulator": "bank", "start": 1}, "either tools, or a simulator"),
-        ({"check": "import os"}, "a task is a JSON object"),
+        ({"check": "import os"}, "a task has a request and some of"),
+        ({"calls": [{"name": "get_forecast", "arguments": {"city": float("inf")}}]}, "type string"),
+        (
+            {"tools": [OWN | {"parameters": {"type": "object", "properties": {"x": {}}}}], "calls": [INFINITE]},
+            "that can be",
+        ),
     ],
 )
 def test_written_tasks_that_are_no_good_are_refused(change, reason):
@@ -84,9 +116,20 @@ def test_written_tasks_that_are_no_good_are_refused(change, reason):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[", "not JSON"),
-        ("[1]", "JSON object"),
-        ("[" * 7000, "not JSON"),
+        ("{", "cannot be read"),
+        ("[1]", "starts with a key"),
+        ("[" * 7000, "starts with a key"),
+        ('{"a":' * 1500, "cannot be read"),
+        ("just words", "starts with a key"),
+        ("request: hello", "either tools, or a simulator"),
+        ("request: hello\nrequest: again", "stand once"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise('Rome')", "write the names of the arguments"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(city=open('x'))", "cannot be read"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(city=" + "-" * 3000 + "1)", "cannot be read"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(city=" + "[" * 3000, "cannot be read"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(**{})", "write the names of the arguments"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: 5", "not a call"),
+        ("simulator: bank\nrequest: x", "cannot be read"),
         ('{"request": "\\ud800", "tools": []}', "request"),
         ('{"simulator": "nuclear", "start": 1, "request": "x"}', "there is no simulator"),
         ('{"simulator": ["bank"], "start": 1, "request": "x"}', "there is no simulator"),
@@ -139,6 +182,13 @@ def test_examples_are_sound_new_each_cycle_and_of_the_training_side():
 def held_out_names():
     """Names of the catalogue that only tests show."""
     return {v for e in ENTRIES for k, vs in e.values.items() if k in ("city", "artist") for v in vs[3::4]}
+
+
+def test_the_examples_of_the_guide_are_sound():
+    found = [part for part in Tools.guide.split("\n\n") if part.startswith(("tools:", "simulator:"))]
+    assert len(found) == 2 and all(sound(text) for text in found)
+    for name in [*TOOLS, *(tool["name"] for one in SIMULATORS.values() for tool in one.tools)]:
+        assert f"{name}(" in Tools.guide
 
 
 @pytest.mark.parametrize("skill", SKILLS)

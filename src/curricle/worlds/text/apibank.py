@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from curricle.worlds.text.bfcl import python_call
+from curricle.worlds.text.calls import read_python_call
 from curricle.worlds.text.item import Item
 from curricle.worlds.text.matching import GoldCall
 from curricle.worlds.text.schema import Json, Tool
@@ -41,7 +41,7 @@ def read_row(row: Mapping[str, Json]) -> Item | None:
     request = "\n".join(line for line in talk if not line.startswith("Generate "))
     gold = str(row.get("expected_output", row.get("output"))).partition("[")[2].rpartition("]")[0]
     try:
-        call = python_call(QUOTED_LIST.sub(r"=\1", gold), tools)
+        call = read_python_call(QUOTED_LIST.sub(r"=\1", gold), {})
     except (SyntaxError, ValueError):
         return None
     properties = tools.get(call.name, {}).get("parameters", {}).get("properties", {})

@@ -5,13 +5,12 @@ multi-turn dialogue becomes one item a turn, with the turns before it and their 
 are ordered. The long-context category has the same turns. Java, JavaScript, web search and memory are left out.
 """
 
-import ast
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from curricle.records import Message
-from curricle.worlds.text.calls import write_calls
+from curricle.worlds.text.calls import Call, read_python_call, write_calls
 from curricle.worlds.text.item import Item
 from curricle.worlds.text.matching import GoldCall
 from curricle.worlds.text.schema import KEYS, Json, Tool, value_fault
@@ -105,9 +104,9 @@ def _gold(name: str, given: Mapping[str, list[Json]], tools: Mapping[str, Tool])
     )
 
 
-def _loosened(gold: GoldCall, tools: Mapping[str, Tool]) -> GoldCall:
+def _loosened(call: Call, tools: Mapping[str, Tool]) -> GoldCall:
     """The same for calls with one value an argument."""
-    return _gold(gold.name, {key: [value] for key, value in gold.arguments.items()}, tools)
+    return _gold(call.name, {key: [value] for key, value in call.arguments.items()}, tools)
 
 
 def _flat(value: Json) -> list[Json]:
@@ -132,31 +131,13 @@ def _dialogues(data: "Data") -> Iterator[tuple[str, Item]]:
         left_out = set(row.get("excluded_function", []))
         tools = [_tool(tool) for kind in row["involved_classes"] for tool in docs[kind] if tool["name"] not in left_out]
         known = {str(tool["name"]): tool for tool in tools}
+        order = {name: list(tool["parameters"]["properties"]) for name, tool in known.items()}
         before: tuple[Message, ...] = ()
         for turn, texts in zip(row["question"], gold[row["id"]], strict=True):
-            calls = [_loosened(python_call(text, known), known) for text in texts]
+            calls = [_loosened(read_python_call(text, order), known) for text in texts]
             request = "\n\n".join(message["content"] for message in turn)
             if calls:
                 item = Item(tools=known.values(), request=request, before=before, calls=calls, ordered=True)
                 yield row["id"], item
             said = Message(role="assistant", content=write_calls(gold.call for gold in calls))
             before = (*before, Message(role="user", content=request), said)
-
-
-def python_call(text: str, known: Mapping[str, Tool]) -> GoldCall:
-    """Read a call written as Python, `cd(folder='a')`; it is parsed, never run."""
-    call = ast.parse(text.strip(), mode="eval").body
-    if not isinstance(call, ast.Call):
-        raise ValueError(f"{text!r} is no call")
-    name = ast.unparse(call.func)
-    order = list(known[name]["parameters"].get("properties", {})) if name in known else []
-    arguments = {key: ast.literal_eval(value) for key, value in zip(order, call.args, strict=False)}
-    arguments |= {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-    return GoldCall(name=name, arguments={key: _json(value) for key, value in arguments.items()})
-
-
-def _json(value: Json) -> Json:
-    """Python's tuples as lists."""
-    if isinstance(value, (list, tuple)):
-        return [_json(part) for part in value]
-    return {key: _json(part) for key, part in value.items()} if isinstance(value, dict) else value

@@ -10,8 +10,9 @@ Each holds one call or a list of calls; `parameters` is read as `arguments`. Wha
 and neither does what stands between `<think>` and `</think>`. `[]` says in so many words that no call is needed.
 """
 
+import ast
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -20,6 +21,7 @@ from curricle.worlds.text.schema import Json, shown
 LONGEST = 100_000
 """Characters; nobody needs more for a few calls."""
 MOST = 64
+WORDS = {"true": True, "false": False, "null": None}
 OPEN, CLOSE, FENCE = "<tool_call>", "</tool_call>", "```"
 
 
@@ -57,6 +59,33 @@ def read_calls(text: str) -> list[Call] | None:
 def spoken(text: str) -> str:
     """An answer without its thoughts; thoughts that never end are all there is."""
     return text.rpartition("</think>")[2].partition("<think>")[0]
+
+
+def read_python_call(text: str, order: Mapping[str, Sequence[str]]) -> Call:
+    """Read a call written as Python, `cd(folder="a")`: parsed, never run. `order` has the arguments of each tool."""
+    tree = ast.parse(text.strip(), mode="eval").body
+    if not isinstance(tree, ast.Call):
+        raise ValueError(f"not a call like f(x=1): {shown(text)}")
+    name = ast.unparse(tree.func)
+    if len(tree.args) > len(order.get(name, ())) or not all(word.arg for word in tree.keywords):
+        raise ValueError(f"write the names of the arguments: {shown(text)}")
+    arguments = dict(zip(order.get(name, ()), map(_literal, tree.args), strict=False))
+    return Call(name, arguments | {str(word.arg): _literal(word.value) for word in tree.keywords})
+
+
+def _literal(node: ast.expr) -> Json:
+    """A value in Python's or JSON's words."""
+    if isinstance(node, ast.Name) and node.id in WORDS:
+        return WORDS[node.id]
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_literal(part) for part in node.elts]
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return {str(ast.literal_eval(key)): _literal(value) for key, value in pairs if key is not None}
+    value = ast.literal_eval(node)
+    if not isinstance(value, str | int | float | bool | None):
+        raise ValueError(f"{shown(value)} is no value of JSON")
+    return value
 
 
 def write_calls(calls: Iterable[Call]) -> str:

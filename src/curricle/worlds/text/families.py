@@ -1,9 +1,9 @@
 """Families: the puzzles of reasoning-gym that can be trusted, with groups and levels, as `families.json` lists them.
 
 `python -m curricle.worlds.text.families` tries every family and writes that list again. A family is in it up to the
-level at which, over some tasks: the stored answer scores 1; junk and the question itself score (nearly) nothing and raise
-nothing; the same number gives the same task; tasks differ; and all of this takes seconds. Families whose scorer
-evaluates the answer as an expression are out: what a model writes is never run.
+level at which, over some tasks: the stored answer scores 1; junk and the question itself score nothing; the same
+number gives the same task; tasks differ; and all of this takes seconds. Families whose scorer evaluates the answer as
+an expression are out: what a model writes is never run.
 """
 
 import functools

@@ -1,24 +1,16 @@
-"""Item: what one task with tools is made of, whoever wrote it: the pool, a data file or a designer.
-
-`written` reads the JSON that a designer writes, `Item.text` writes it again, `Item.task` makes the task an agent reads.
-"""
+"""Item: what one task with tools is made of, whoever wrote it: the pool, a data file or a designer (writing.py)."""
 
 import hashlib
 import json
-from typing import Any, Self
+from typing import Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from curricle.records import Message, Record, Task
-from curricle.worlds.text.catalogue import TOOLS
 from curricle.worlds.text.matching import GoldCall
-from curricle.worlds.text.schema import Json, Tool, shown, tool_fault
+from curricle.worlds.text.schema import Json, Tool
 from curricle.worlds.text.simulators import SIMULATORS
-from curricle.worlds.text.simulators.base import STARTS
 
-LONGEST = 8_000
-"""Characters of a written task."""
-KEYS = {"tools", "request", "calls", "simulator", "start", "answer"}
 SINGLE = """You can call these tools:
 {tools}
 Answer with one block <tool_call>{{"name": NAME, "arguments": {{...}}}}</tool_call> for each call that is needed, all \
@@ -67,18 +59,6 @@ class Item(Record):
         tools = SIMULATORS[self.simulator].tools if self.simulator else self.tools
         return {str(tool["name"]): tool for tool in tools}
 
-    @property
-    def text(self) -> str:
-        """The task as a designer would write it."""
-        calls = [call.model_dump(mode="json", exclude_defaults=True) for call in self.calls]
-        data: dict[str, Any] = {"request": self.request, "calls": calls}
-        if self.simulator:
-            data = {"simulator": self.simulator, "start": self.start, **data}
-        else:
-            tools = [tool["name"] if TOOLS.get(str(tool["name"])) == tool else tool for tool in self.tools]
-            data = {"tools": tools, **data}
-        return json.dumps(data | ({"answer": self.answer} if self.answer else {}), ensure_ascii=False)
-
     def task(self) -> Task:
         """The task that an agent reads; its id is a digest of its content, so equal ids mean equal tasks."""
         gold = self.model_dump(mode="json", exclude_defaults=True)
@@ -97,42 +77,3 @@ class Item(Record):
     def of(cls, task: Task) -> Self:
         """The item behind a task."""
         return cls.model_validate(task.gold)
-
-
-def written(text: str) -> Item:
-    """Read a written task; `ValueError` says what is wrong with its form (`verify.py` says whether it is any good)."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"the task is not JSON: {shown(str(error))}") from None
-    if not isinstance(data, dict) or not set(data) <= KEYS or not isinstance(data.get("request"), str):
-        raise ValueError(f"a task is a JSON object with a request and some of {', '.join(sorted(KEYS))}")
-    if (simulator := data.get("simulator", "")) and (not isinstance(simulator, str) or simulator not in SIMULATORS):
-        raise ValueError(f"there is no simulator {shown(simulator)}; there are {', '.join(SIMULATORS)}")
-    if bool(simulator) == ("tools" in data) or ("start" in data) != bool(simulator):
-        raise ValueError("a task has either tools, or a simulator and the number of its start")
-    start = data.get("start", 0)
-    if not isinstance(start, int) or isinstance(start, bool) or not 0 <= start < STARTS:
-        raise ValueError(f"start is a whole number from 0 to {STARTS - 1}, not {shown(start)}")
-    try:
-        return Item.model_validate({**data, "tools": [_tool(one) for one in _list(data.get("tools", []))]})
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise ValueError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
-
-
-def _list(tools: Json) -> list[Json]:
-    if not isinstance(tools, list) or len(tools) > 16:
-        raise ValueError("tools is a list of at most 16 names and schemas")
-    return tools
-
-
-def _tool(tool: Json) -> Tool:
-    """A tool by its name in the catalogue, or written out."""
-    if isinstance(tool, str):
-        if tool not in TOOLS:
-            raise ValueError(f"there is no tool {shown(tool)}; write its schema out or use {', '.join(TOOLS)}")
-        return TOOLS[tool]
-    if fault := tool_fault(tool):
-        raise ValueError(fault)
-    return dict(tool)

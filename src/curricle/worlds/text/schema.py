@@ -8,6 +8,7 @@ Types are JSON's and are not converted: "5" is no integer, 5.0 is none either, t
 schema without a type takes any value.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -84,6 +85,8 @@ def value_fault(schema: Json, value: Json, where: str, depth: int = 0) -> str:
     kind, choices = schema.get("type"), schema.get("enum")
     if (kind and not isinstance(value, KINDS[kind])) or (isinstance(value, bool) and kind not in (None, "boolean")):
         return f"{where} must be of type {kind}, not {shown(value)}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{where} must be a number that can be written, not {value}"
     if choices and value not in choices:
         return f"{where} must be one of {shown(choices)}, not {shown(value)}"
     if depth > DEEPEST:

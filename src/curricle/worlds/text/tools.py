@@ -1,7 +1,7 @@
 """Tools: a world of tool calls. A task is a request, the tools at hand, and gold that only the verifier sees.
 
-A design either turns the knobs of the world's own pool or holds one task that somebody wrote, as JSON, in the knob
-`task`; a written task is refused unless it is sound (verify.py). `docs/text.md` has the formats.
+A design either turns the knobs of the world's own pool or holds one task that somebody wrote, in the knob `task`; a
+written task is refused unless it is sound (verify.py). `docs/text.md` has the formats.
 """
 
 import functools
@@ -20,11 +20,12 @@ from curricle.world import TaskWorld
 from curricle.worlds.text import sources
 from curricle.worlds.text.answers import likeness
 from curricle.worlds.text.catalogue import TOOLS
-from curricle.worlds.text.item import LONGEST, Item, written
+from curricle.worlds.text.item import Item
 from curricle.worlds.text.pool import SKILLS, draw_item
 from curricle.worlds.text.schema import Tool
 from curricle.worlds.text.simulators import SIMULATORS
 from curricle.worlds.text.verify import FLOOR, judge, respond, solution, weakness
+from curricle.worlds.text.writing import LONGEST, write, written
 
 EXAMPLES = 4
 About = Literal[
@@ -62,7 +63,7 @@ class ToolsSetting(knobs.Setting):
     distractors: int = knob(3, "Tools shown beside those that are needed.", ge=0, le=8, harder="up")
     parallel: int = knob(2, "Calls that a task with parallel calls needs.", ge=2, le=4, harder="up")
     steps: int = knob(2, "Chores of a task with several steps.", ge=1, le=4, harder="up")
-    task: str = knob("", "One task as JSON, see the guide; empty: tasks of the pool.", max_length=LONGEST)
+    task: str = knob("", "One task, written as the guide says; empty: tasks of the pool.", max_length=LONGEST)
 
     @model_validator(mode="after")
     def _task_is_sound(self) -> Self:
@@ -97,14 +98,22 @@ class Tools(TaskWorld):
     )
     guide = f"""A task gives an agent tools and a request. It answers with tool calls, which are checked strictly.
 
-The knob `task` may hold one task, written as JSON. It is refused unless its gold calls are right and junk is wrong.
+The knob `task` may hold one task, in lines. It is refused unless its gold calls are right and junk is wrong.
+One answer:
 
-- One answer: {{"tools": [...], "request": "...", "calls": [{{"name": "...", "arguments": {{...}}}}]}}. A tool is a
-  schema {{"name", "description", "parameters"}} or one of the names below. Several calls are made in parallel, in any
-  order. Without calls, the right answer is that no tool fits.
-- Several steps: {{"simulator": "bank", "start": 7, "request": "...", "calls": [...]}}; `start` picks a state, 0 to
-  9999. The calls must run and change something; the end state is compared. With "answer": "..." the agent must also
-  find out and say it.
+tools: get_forecast, set_timer
+request: How will Rome be for 3 days?
+call: get_forecast(city="Rome", days=3)
+
+`tools` are names of the list below; a line `tool:` holds the schema of another one, as JSON. Several calls are made in
+parallel, in any order. Without a call, the right answer is that no tool fits. Several steps, on a simulator:
+
+simulator: bank 7
+request: Freeze my silver card.
+call: set_frozen(card="silver", frozen=true)
+
+The number picks a state to start from, 0 to 9999. The calls must run and change something; the end state is compared.
+With a line `answer:` the agent must also find out and say it.
 
 A good task names every value in its request, has exactly one right solution and is not a copy of another.
 
@@ -145,7 +154,7 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         """Four base tasks of the training side, written out."""
         pool = ToolsSetting.of({**self.original.values, "task": ""})
         items = self._draw(pool, EXAMPLES if not self._items else 10 * EXAMPLES, derive(0, "examples", cycle))
-        texts = [item.text for item in items if not item.before and len(item.text) <= LONGEST]
+        texts = [text for item in items if not item.before and len(text := write(item)) <= LONGEST]
         return [self.setting({"task": text}).values for text in texts[:EXAMPLES]]
 
     def headline(self, rates: Mapping[str, float]) -> float:
