@@ -254,6 +254,12 @@ def test_several_steps_compare_the_end_and_not_the_way():
     assert "not closed" in broken[1].content and world.score(task, broken).reward == 1
 
 
+def test_the_longest_tasks_can_be_done_call_by_call():
+    world = Tools()
+    for task in world.tasks(world.setting({"about": "several_steps", "steps": 4}), 12, seed=5):
+        assert world.score(task, play(world, task, world.solution(task))).reward == 1
+
+
 def test_turns_run_out():
     world = Tools(ToolsOptions(turns=3))
     (task,) = world.tasks(world.setting({"about": "several_steps"}), 1, 0)
@@ -332,12 +338,12 @@ def test_bad_folders_are_named(tmp_path):
 @needs_data
 def test_bfcl_gold_scores_and_dialogues_stay_together():
     items = sources.read("bfcl", str(DATA / "bfcl"))
-    sound = Counter(dialogue.split("_")[0] for dialogue, item in items if not weakness(item))
-    single = [dialogue for dialogue, _ in items if not dialogue.startswith(("multi", "irrelevance", "live_irr"))]
+    good = Counter(dialogue.rpartition("_")[0] for dialogue, item in items if not weakness(item))
+    single = [dialogue for dialogue, _ in items if not dialogue.startswith(("multi_turn", "irrelevance", "live_irr"))]
     assert len(single) == 2351
     assert sum(not weakness(item) for dialogue, item in items if dialogue in set(single)) >= 2343
-    turns = [(dialogue, item) for dialogue, item in items if dialogue.startswith("multi")]
-    assert len(turns) == 731 == sound["multi"] and len({dialogue for dialogue, _ in turns}) == 200
+    turns = [dialogue for dialogue, _ in items if dialogue.startswith("multi_turn")]
+    assert len(turns) == 731 == good["multi_turn_base"] and len(set(turns)) == 200
     world = Tools(ToolsOptions(source="bfcl", data=str(DATA / "bfcl")))
     train, test = (
         {i.before[0].content for i in side if i.before} for side in (world._items[False], world._items[True])

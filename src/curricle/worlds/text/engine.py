@@ -118,7 +118,7 @@ class Theatre:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._views: OrderedDict[tuple[Plan, tuple[str, ...]], View] = OrderedDict()
-        self._live: OrderedDict[tuple[Plan, tuple[str, ...]], Any] = OrderedDict()
+        self._live: OrderedDict[tuple[Plan, tuple[str, ...]], tuple[Any, View]] = OrderedDict()
 
     def view(self, plan: Plan, commands: Sequence[str]) -> View:
         """What the player sees after these commands."""
@@ -126,37 +126,36 @@ class Theatre:
         if (plan, said) in self._views:
             return self._views[plan, said]
         done = next((i for i in range(len(said), 0, -1) if (plan, said[:i]) in self._live), 0)
-        game = self._live.pop((plan, said[:done]), None) or self._open(plan)
-        view = self._views.get((plan, said[:done])) or self._keep(plan, (), _seen(game.state))
+        game, view = self._live.pop((plan, said[:done]), None) or self._open(plan)
+        self._keep(plan, said[:done], view)
         for i in range(done, len(said)):
-            view = self._keep(plan, said[: i + 1], self._step(game, view, said[i]))
-        self._live[plan, said] = game
+            view = self._step(game, view, said[i])
+            self._keep(plan, said[: i + 1], view)
+        self._live[plan, said] = game, view
         while len(self._live) > LIVE:
-            self._live.popitem(last=False)[1].close()
+            self._live.popitem(last=False)[1][0].close()
         return view
 
-    def _open(self, plan: Plan) -> Any:
+    def _open(self, plan: Plan) -> tuple[Any, View]:
         tw = textworld()
         wanted = tw.EnvInfos(feedback=True, description=True, admissible_commands=True, won=True, lost=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the interpreter does not know this game by name, and need not
             game = tw.start(str(compiled(plan, self.folder)), wanted)
-            game.state = game.reset()
-        return game
+            return game, _seen(game.reset())
 
     @staticmethod
     def _step(game: Any, view: View, command: str) -> View:
         wanted = next((one for one in view.possible if one.lower() == command.lower()), None)
         if view.over or wanted is None:
             return View(UNKNOWN, view.possible, view.won, view.over)
-        game.state, _, over = game.step(wanted)
-        return _seen(game.state, over)
+        state, _, over = game.step(wanted)
+        return _seen(state, over)
 
-    def _keep(self, plan: Plan, said: tuple[str, ...], view: View) -> View:
+    def _keep(self, plan: Plan, said: tuple[str, ...], view: View) -> None:
         self._views[plan, said] = view
         while len(self._views) > 64 * LIVE:
             self._views.popitem(last=False)
-        return view
 
 
 def _seen(state: Any, over: bool | None = None) -> View:
@@ -168,6 +167,6 @@ def _seen(state: Any, over: bool | None = None) -> View:
 
 
 def key(plan: Plan) -> int:
-    """A number that games with the same objective and walkthrough share."""
-    text = json.dumps(script(plan))
+    """A number that games with the same walkthrough share, however they are told and wherever they are set."""
+    text = json.dumps(script(plan)[1])
     return int(hashlib.sha256(text.encode()).hexdigest()[:15], 16)

@@ -25,7 +25,7 @@ from curricle.worlds.text.engine import Plan, Theatre, View, cache_folder, key, 
 MIXED = (1, 3, 5)
 """Quest lengths that length 0 stands for."""
 HELD_OUT = 3
-"""One game in so many is held out, by its objective and walkthrough."""
+"""One game in so many is held out, by its walkthrough: what wins a test never wins in practice."""
 TRIES = 200
 RULES = """You play a text game. {objective}
 

@@ -79,7 +79,7 @@ class ToolsOptions(records.Options):
         "pool", description="Where base tasks come from: the world's own pool, or data of a benchmark."
     )
     data: str = Field("", description="The folder or archive with that benchmark's data.")
-    turns: int = Field(12, ge=1, description="Answers an attempt may take.")
+    turns: int = Field(36, ge=1, description="Answers an attempt may take.")
     likeness: Literal["words", "embedding"] = Field("words", description="How answers in words are compared with gold.")
     sentence_model: str = Field("", description="Folder of a sentence model, for embeddings.")
     floor: float = Field(FLOOR, ge=0, le=1, description="Likeness below this counts as none.")
