@@ -126,7 +126,8 @@ class Theatre:
         if (plan, said) in self._views:
             return self._views[plan, said]
         done = next((i for i in range(len(said), 0, -1) if (plan, said[:i]) in self._live), 0)
-        game, view = self._live.pop((plan, said[:done]), None) or self._open(plan)
+        known = (plan, said[:done])
+        game, view = self._live.pop(known) if known in self._live else self._open(plan)
         self._keep(plan, said[:done], view)
         for i in range(done, len(said)):
             view = self._step(game, view, said[i])
