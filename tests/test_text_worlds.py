@@ -11,7 +11,7 @@ from curricle.registry import BUILT_IN
 from curricle.seeds import for_test, is_for_test
 from curricle.worlds.text import engine, families
 from curricle.worlds.text.engine import Plan, Theatre, key, script
-from curricle.worlds.text.families import FAMILIES, fault, score
+from curricle.worlds.text.families import FAMILIES, elsewhere, fault, score
 from curricle.worlds.text.games import Games, GamesOptions, command
 from curricle.worlds.text.reasoning import GROUPS, Reasoning, ReasoningOptions
 from curricle.worlds.text.tools import Tools
@@ -145,6 +145,15 @@ def test_families_are_sound(family):
     """A sample of the sweep that made the list, at another level for each family."""
     level = list(FAMILIES).index(family) % FAMILIES[family]["levels"]
     assert fault(family, level, tries=2) == ""
+
+
+def test_families_are_the_same_in_every_process():
+    """A task is made again from its number when it is judged, perhaps after a crash, in another process."""
+    levels = {name: {"levels": 1} for name in FAMILIES}
+    assert elsewhere(levels, 1, [11]) == elsewhere(levels, 2, [11])
+    hashed = {name: {"levels": 1} for name in ("ransom_note", "isomorphic_strings")}
+    one, other = elsewhere(hashed, 1), elsewhere(hashed, 2)
+    assert all(one[name] != other[name] for name in hashed) and not set(hashed) & set(FAMILIES)
 
 
 def test_families_that_are_known_to_be_bad_are_out(tmp_path, monkeypatch):

@@ -1,6 +1,9 @@
 """The world of tool calls: written tasks, simulators, the pool, and data of benchmarks where it is at hand."""
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -30,6 +33,9 @@ GOOD = {
 INFINITE = {"name": "feed", "arguments": {"x": float("inf")}}
 ANY = {"name": "feed", "parameters": {"type": "object", "properties": {"x": {}}}}
 OWN = {"name": "feed", "description": "", "parameters": {"type": "object", "properties": {}, "required": []}}
+
+
+PAGE = (ROOT / "docs" / "text.md").read_text()
 
 
 def say(*texts):
@@ -184,9 +190,19 @@ def held_out_names():
     return {v for e in ENTRIES for k, vs in e.values.items() if k in ("city", "artist") for v in vs[3::4]}
 
 
+def test_tasks_are_the_same_in_every_process():
+    code = "from curricle.worlds.text.tools import Tools; w = Tools(); print(w.tasks(w.original, 70, 1), w.examples(3))"
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed})
+        for seed in ("1", "2")
+    ]
+    assert runs[0].stdout == runs[1].stdout and runs[0].stdout
+
+
 def test_the_examples_of_the_guide_are_sound():
     found = [part for part in Tools.guide.split("\n\n") if part.startswith(("tools:", "simulator:"))]
     assert len(found) == 2 and all(sound(text) for text in found)
+    assert f"{len(ENTRIES)} tools in {len({entry.domain for entry in ENTRIES})} domains" in PAGE
     for name in [*TOOLS, *(tool["name"] for one in SIMULATORS.values() for tool in one.tools)]:
         assert f"{name}(" in Tools.guide
 
@@ -341,7 +357,8 @@ def test_bfcl_gold_scores_and_dialogues_stay_together():
     good = Counter(dialogue.rpartition("_")[0] for dialogue, item in items if not weakness(item))
     single = [dialogue for dialogue, _ in items if not dialogue.startswith(("multi_turn", "irrelevance", "live_irr"))]
     assert len(single) == 2351
-    assert sum(not weakness(item) for dialogue, item in items if dialogue in set(single)) >= 2343
+    right = sum(good[name] for name in {dialogue.rpartition("_")[0] for dialogue in single})
+    assert right >= 2343 and f"{right} of 2351 single-turn, {good['multi_turn_base']} of 731 turns" in PAGE
     turns = [dialogue for dialogue, _ in items if dialogue.startswith("multi_turn")]
     assert len(turns) == 731 == good["multi_turn_base"] and len(set(turns)) == 200
     world = Tools(ToolsOptions(source="bfcl", data=str(DATA / "bfcl")))
@@ -362,6 +379,7 @@ def test_api_bank_gold_scores():
         good[level] += not weakness(item)
     assert counts == {1: 399, 2: 135, 3: 245}
     assert good[1] / 399 >= 328 / 389 and good[2] / 135 >= 64 / 74 and good[3] == 245
+    assert f"{good[1]} of 399, {good[2]} of 135, {good[3]} of 245" in PAGE
     assert Tools(ToolsOptions(source="api-bank", data=str(DATA / "api-bank"))).examples(1)
 
 

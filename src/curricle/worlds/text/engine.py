@@ -21,8 +21,8 @@ from typing import Any
 from curricle.errors import UsageError, WorldError
 
 UNKNOWN = "That is not possible here, or not a command of this game."
-LIVE = 64
-"""Games kept open at a time."""
+LIVE = 512
+"""Games kept open at a time; each takes about two megabytes."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Theatre:
 
     def _keep(self, plan: Plan, said: tuple[str, ...], view: View) -> None:
         self._views[plan, said] = view
-        while len(self._views) > 64 * LIVE:
+        while len(self._views) > 16 * LIVE:
             self._views.popitem(last=False)
 
 

@@ -2,17 +2,21 @@
 
 `python -m curricle.worlds.text.families` tries every family and writes that list again. A family is in it up to the
 level at which, over some tasks: the stored answer scores 1; junk and the question itself score nothing; the same
-number gives the same task; tasks differ; and all of this takes seconds. Families whose scorer evaluates the answer as
-an expression are out: what a model writes is never run.
+number gives the same task, in every process; tasks differ; and all of this takes seconds. Families whose scorer
+evaluates the answer as an expression are out: what a model writes is never run.
 """
 
 import functools
+import hashlib
 import inspect
 import json
+import os
 import re
 import signal
+import subprocess
 import sys
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +26,7 @@ FILE = Path(__file__).with_name("families.json")
 LEVELS = 5
 SIZE = 2**31
 """Tasks a family has at a level, by number."""
-TRIES, PATIENCE = 12, 15
+TRIES, PATIENCE = 12, 10
 LOW = 0.5
 """Scorers give grains for the right form or for answers that hold the right one; what is below this is nothing."""
 JUNK = ("junk", "I do not know", "?", "{}", "[]", "null", "[[[[", "-", "\x00\u202e", "a" * 300)
@@ -91,8 +95,8 @@ def sweep() -> dict[str, dict[str, Any]]:
     """Try every family at every level; what is out is told on stderr."""
     from reasoning_gym.factory import DATASETS, has_curriculum
 
-    signal.signal(signal.SIGALRM, _too_slow)
-    found = {}
+    signal.signal(signal.SIGVTALRM, _too_slow)
+    found: dict[str, dict[str, Any]] = {}
     for family in sorted(set(DATASETS) - {"composite"}):
         levels, why = 0, ""
         while levels < (LEVELS if has_curriculum(family) else 1) and not (why := _in_time(family, levels)):
@@ -101,17 +105,49 @@ def sweep() -> dict[str, dict[str, Any]]:
             print(f"{family}: out at level {levels}: {why}", file=sys.stderr)
         if levels:
             found[family] = {"group": DATASETS[family][0].__module__.split(".")[1], "levels": levels}
+    one, other = (elsewhere(found, seed) for seed in (1, 2))
+    for family in [family for family in found if one[family] != other[family]]:
+        print(f"{family}: out: it is another task in another process", file=sys.stderr)
+        del found[family]
     return found
 
 
+def elsewhere(
+    listed: Mapping[str, Mapping[str, Any]], seed: int, numbers: Sequence[int] = (5, 77_777)
+) -> dict[str, str]:
+    """A digest of some tasks of each family, made in another process with this seed of Python's hashes."""
+    wanted = [(name, level, n) for name, f in listed.items() for level in (0, f["levels"] - 1) for n in numbers]
+    code = "from curricle.worlds.text.families import digests; digests()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(wanted),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        check=True,
+    )
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def digests() -> None:
+    """The other process: read which tasks to make, print a digest for each family."""
+    found: dict[str, str] = {}
+    for family, level, number in json.loads(sys.stdin.read()):
+        made = puzzle(family, level, number)
+        text = f"{found.get(family)}{made['question']}{made['answer']}"
+        found[family] = hashlib.sha256(text.encode()).hexdigest()
+    print(f"\n{json.dumps(found)}")
+
+
 def _in_time(family: str, level: int) -> str:
-    signal.alarm(PATIENCE)
+    signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)  # of our own time, so that a busy machine does not matter
     try:
         return fault(family, level)
     except TimeoutError as error:
         return str(error)
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
 def _too_slow(*_: object) -> None:
