@@ -4,15 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 from parts import ROOT
 
-from curricle.errors import ModelError, UsageError, ValueRefused
+from curricle.errors import UsageError, ValueRefused
 from curricle.records import Message
 from curricle.seeds import for_test, generator
-from curricle.worlds.text import sources
 from curricle.worlds.text.answers import final_answer, likeness
 from curricle.worlds.text.calls import Call, write_calls
 from curricle.worlds.text.catalogue import ENTRIES, TOOLS
@@ -23,8 +21,6 @@ from curricle.worlds.text.tools import Tools, ToolsOptions, sound
 from curricle.worlds.text.verify import judge, weakness
 from curricle.worlds.text.writing import write, written
 
-DATA = ROOT.parent / "shared" / "data"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="benchmark data is not at hand (../shared/data)")
 GOOD = {
     "tools": ["get_forecast", "set_timer"],
     "request": "How is the weather in Rome?",
@@ -337,55 +333,3 @@ def test_likeness_by_a_sentence_model_from_a_folder(tmp_path):
 def test_bad_options_are_named(options, error, message):
     with pytest.raises(error, match=message):
         Tools(ToolsOptions(**options))
-
-
-def test_bad_folders_are_named(tmp_path):
-    with pytest.raises(UsageError, match="is no folder"):
-        likeness("embedding", str(tmp_path / "none"))("a", "b")
-    with pytest.raises(ModelError, match="cannot be loaded"):
-        likeness("embedding", str(tmp_path))("a", "b")
-    with pytest.raises(UsageError, match="has no file"):
-        Tools(ToolsOptions(source="bfcl", data=str(tmp_path)))
-    (tmp_path / "questions.jsonl").write_text('{"question": "a"}\n')
-    with pytest.raises(UsageError, match="not as questions lays it out"):
-        Tools(ToolsOptions(source="questions", data=str(tmp_path)))
-
-
-@needs_data
-def test_bfcl_gold_scores_and_dialogues_stay_together():
-    items = sources.read("bfcl", str(DATA / "bfcl"))
-    good = Counter(dialogue.rpartition("_")[0] for dialogue, item in items if not weakness(item))
-    single = [dialogue for dialogue, _ in items if not dialogue.startswith(("multi_turn", "irrelevance", "live_irr"))]
-    assert len(single) == 2351
-    right = sum(good[name] for name in {dialogue.rpartition("_")[0] for dialogue in single})
-    assert right >= 2343 and f"{right} of 2351 single-turn, {good['multi_turn_base']} of 731 turns" in PAGE
-    turns = [dialogue for dialogue, _ in items if dialogue.startswith("multi_turn")]
-    assert len(turns) == 731 == good["multi_turn_base"] and len(set(turns)) == 200
-    world = Tools(ToolsOptions(source="bfcl", data=str(DATA / "bfcl")))
-    train, test = (
-        {i.before[0].content for i in side if i.before} for side in (world._items[False], world._items[True])
-    )
-    assert train and test and not train & test, "the turns of one dialogue are on one side"
-    for task in world.tasks(world.original, 40, seed=1):
-        assert world.score(task, play(world, task, world.solution(task))).reward == 1
-
-
-@needs_data
-def test_api_bank_gold_scores():
-    counts, good = Counter(), Counter()
-    for dialogue, item in sources.read("api-bank", str(DATA / "api-bank")):
-        level = 3 if dialogue.startswith("level-3") else 2 if "level-3" in dialogue else 1
-        counts[level] += 1
-        good[level] += not weakness(item)
-    assert counts == {1: 399, 2: 135, 3: 245}
-    assert good[1] / 399 >= 328 / 389 and good[2] / 135 >= 64 / 74 and good[3] == 245
-    assert f"{good[1]} of 399, {good[2]} of 135, {good[3]} of 245" in PAGE
-    assert Tools(ToolsOptions(source="api-bank", data=str(DATA / "api-bank"))).examples(1)
-
-
-@needs_data
-def test_questions_are_read():
-    world = Tools(ToolsOptions(source="questions", data=str(DATA / "bamboogle")))
-    task, *_ = world.tasks(world.original, 3, seed=1)
-    assert task.skill == "answer_in_words" and world.score(task, say(*world.solution(task))).reward == 1
-    assert world.headline({"answer_in_words": 1.0}) == 100

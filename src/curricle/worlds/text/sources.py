@@ -93,6 +93,8 @@ def _load(source: str, data: str) -> Sides:
     for dialogue, item in read(source, data):
         if not weakness(item):
             sides[derive(0, "held out", source, dialogue) % HELD_OUT == 0].append(item)
+    tested = {(item.before, item.request) for item in sides[True]}  # data repeats itself; tests must not be practised
+    sides[False] = [item for item in sides[False] if (item.before, item.request) not in tested]
     if not all(sides.values()):
         raise UsageError(
             f"data = {data!r} has too few sound tasks: {len(sides[False])} and {len(sides[True])} held out"
