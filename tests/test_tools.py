@@ -181,6 +181,22 @@ def test_examples_are_sound_new_each_cycle_and_of_the_training_side():
         assert not any(place in values["task"] for place in held_out_names())
 
 
+def test_requests_of_the_two_sides_share_no_name():
+    world, said = Tools(), {}
+    for side, seeds in ((False, range(8)), (True, map(for_test, range(8)))):
+        said[side] = {
+            (key, value)
+            for seed in seeds
+            for task in world.tasks(world.original, 35, seed)
+            for call in Item.of(task).calls
+            for key, value in call.arguments.items()
+            if isinstance(value, str) and key not in ("unit", "tone", "day", "text")
+        }
+    assert len(said[True]) > 60 and len(said[False]) > 100 and not said[True] & said[False]
+    places = {value for side in said.values() for key, value in side if key in ("origin", "destination")}
+    assert places >= {"Quito", "Oslo"}
+
+
 def held_out_names():
     """Names of the catalogue that only tests show."""
     return {v for e in ENTRIES for k, vs in e.values.items() if k in ("city", "artist") for v in vs[3::4]}

@@ -82,7 +82,7 @@ ENTRIES = (
             "Convert an amount of money.",
             {"amount": "integer", "source": "string", "target": "string"},
         ),
-        {"amount": _whole(5, 900), "source": MONEY, "target": MONEY[::-1]},
+        {"amount": _whole(5, 900), "source": MONEY, "target": MONEY},
         "How much is {amount} {source} in {target}|Convert {amount} {source} to {target}|"
         "Change {amount} {source} into {target}|What do {amount} {source} make in {target}",
     ),
@@ -160,7 +160,7 @@ ENTRIES = (
             {"origin": "string", "destination": "string"},
             {"seats": _number(1)},
         ),
-        {"origin": CITIES, "destination": CITIES[::-1], "seats": _whole(2, 8)},
+        {"origin": CITIES, "destination": CITIES, "seats": _whole(2, 8)},
         "Find a train from {origin} to {destination}|How do I get by train from {origin} to {destination}|"
         "Trains from {origin} to {destination}, please|I travel by rail from {origin} to {destination}, find one",
         {"seats": " with {seats} seats"},

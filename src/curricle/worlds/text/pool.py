@@ -1,7 +1,7 @@
 """Pool: the world's own base tasks, drawn on the spot, with a train and a held-out side.
 
-The sides share no phrasing and no name: a held-out task uses phrasings, cities, people, files and states that practice
-never shows. Every item drawn is as good as one that a designer may write (`verify.weakness`).
+A held-out request uses a phrasing and names (cities, people, files, accounts, products) that practice never shows; only
+clauses for optional arguments and what files say recur. Every item is as good as a written one (`verify.weakness`).
 """
 
 from collections.abc import Mapping
@@ -74,7 +74,11 @@ def _ask(entry: Entry, draw: Draw, optional: bool) -> tuple[str, GoldCall]:
     """A request for one call, with one or more of its optional arguments or none of them."""
     clauses = draw.some(list(entry.clauses), draw.number(1, len(entry.clauses))) if optional else []
     required = entry.tool["parameters"]["required"]
-    values: Mapping[str, Json] = {name: draw.name(entry.values[name]) for name in [*required, *clauses]}
+    values: Mapping[str, Json] = {}
+    while len(names := [v for v in values.values() if isinstance(v, str)]) != len(set(names)) or not values:
+        values = {
+            name: draw.name(entry.values[name]) for name in [*required, *clauses]
+        }  # nobody goes from Oslo to Oslo
     phrase = draw.name(ways(entry.phrases))
     request = phrase.format(**values) + "".join(entry.clauses[name].format(**values) for name in clauses)
     return f"{request}.", GoldCall(name=str(entry.tool["name"]), arguments=dict(values))

@@ -56,6 +56,14 @@ def sound(text: str) -> Item:
     return item
 
 
+def _is_sound(text: str) -> bool:
+    """Whether a text may stand in the knob `task`: data may be too long for it, or have too many tools."""
+    try:
+        return len(text) <= LONGEST and bool(sound(text))
+    except ValueError:
+        return False
+
+
 class ToolsSetting(knobs.Setting):
     """Knobs of the pool, or one written task."""
 
@@ -154,7 +162,7 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         """Four base tasks of the training side, written out."""
         pool = ToolsSetting.of({**self.original.values, "task": ""})
         items = self._draw(pool, EXAMPLES if not self._items else 10 * EXAMPLES, derive(0, "examples", cycle))
-        texts = [text for item in items if not item.before and len(text := write(item)) <= LONGEST]
+        texts = [text for item in items if not item.before and _is_sound(text := write(item))]
         return [self.setting({"task": text}).values for text in texts[:EXAMPLES]]
 
     def headline(self, rates: Mapping[str, float]) -> float:
