@@ -71,14 +71,12 @@ def _distractors(wanted: list[Entry], draw: Draw, n: int) -> list[Entry]:
 
 
 def _ask(entry: Entry, draw: Draw, optional: bool) -> tuple[str, GoldCall]:
-    """A request for one call, with one or more of its optional arguments or none of them."""
+    """A request for one call, with one or more of its optional arguments or none; nobody goes from Oslo to Oslo."""
     clauses = draw.some(list(entry.clauses), draw.number(1, len(entry.clauses))) if optional else []
     required = entry.tool["parameters"]["required"]
     values: Mapping[str, Json] = {}
     while len(names := [v for v in values.values() if isinstance(v, str)]) != len(set(names)) or not values:
-        values = {
-            name: draw.name(entry.values[name]) for name in [*required, *clauses]
-        }  # nobody goes from Oslo to Oslo
+        values = {name: draw.name(entry.values[name]) for name in [*required, *clauses]}
     phrase = draw.name(ways(entry.phrases))
     request = phrase.format(**values) + "".join(entry.clauses[name].format(**values) for name in clauses)
     return f"{request}.", GoldCall(name=str(entry.tool["name"]), arguments=dict(values))
