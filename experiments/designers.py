@@ -121,7 +121,12 @@ def work(todo: list[tuple[str, int, tuple[str, ...]]], out: Path, runs: Path, jo
     """Keep `jobs` runs going until all are done, or until no other would be done in time."""
     start, longest = time.monotonic(), 60.0
     going: dict[subprocess.Popen[bytes], tuple[str, Path, float]] = {}
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    quiet = {
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "CUDA_VISIBLE_DEVICES": "",
+    }  # torch forks beside no GPU
+    environment = {**os.environ, **quiet}
     while todo or going:
         now = time.monotonic()
         while todo and len(going) < jobs and now - start + longest < seconds:
