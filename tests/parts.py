@@ -3,6 +3,9 @@
 import zlib
 from pathlib import Path
 
+from pydantic import Field, create_model
+from small_model import tiny
+
 from curricle.agent import Agent
 from curricle.designer import Designer
 from curricle.records import Exchange, Outcome
@@ -15,13 +18,26 @@ WORLDS = [
     find(World, f"{ROOT}/examples/vault.py:Vault"),
     find(World, f"{ROOT}/tests/toys.py:Ladder"),
 ]
+
+
+def small(cls):
+    """A player with a language model gets a tiny one, and says little; every other one is left as it is."""
+    fields = cls.Options.model_fields
+    if "model" not in fields or "lora" not in fields:
+        return cls
+    words = {name: (int, 6) for name in ("most_tokens", "text_tokens") if name in fields}
+    words |= {"rounds": (int, 1), "spare": (float, 1.0)} if "rounds" in fields else {"micro": (int, 64)}
+    options = create_model("Options", __base__=cls.Options, model=(str, Field(default_factory=tiny)), **words)
+    return type(cls.__name__, (cls,), {"Options": options})
+
+
 NEED_WEIGHTS = ("local-v1",)
 """Designers that cannot be made without a file: swept by tests of their own."""
 DESIGNERS = [
-    *(cls for id, cls in installed(Designer) if id not in NEED_WEIGHTS),
+    *(small(cls) for id, cls in installed(Designer) if id not in NEED_WEIGHTS),
     find(Designer, f"{ROOT}/tests/toys.py:Chatty"),
 ]
-AGENTS = [*(cls for _, cls in installed(Agent)), find(Agent, f"{ROOT}/tests/toys.py:Student")]
+AGENTS = [*(small(cls) for _, cls in installed(Agent)), find(Agent, f"{ROOT}/tests/toys.py:Student")]
 VAULT, LADDER = WORLDS[-2], WORLDS[-1]
 
 

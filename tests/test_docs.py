@@ -1,6 +1,8 @@
 """Prose that can rot is executed: README, CONTRIBUTING, configs, examples."""
 
+import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -9,8 +11,14 @@ from pathlib import Path
 
 import pytest
 from parts import ROOT
+from small_model import tiny
+from typer.testing import CliRunner
 
 from curricle import config
+from curricle.agent import Agent
+from curricle.cli import app
+from curricle.designer import Designer
+from curricle.designers import language
 from curricle.records import Outcome
 from curricle.registry import BUILT_IN, find
 from curricle.run import read_records
@@ -25,6 +33,17 @@ SMALL = ["schedule.per_cycle=400", "schedule.final=100", "schedule.save_every=20
 def blocks(text, language):
     found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [content for name, content in found if name == language]
+
+
+def tiny_players(plain):
+    """Pairs that give every player with a language model a tiny one, and little to do."""
+    resolved = config.resolve(plain)
+    options = {"agent": resolved.agent_options, "designer": resolved.designer_options}
+    mine = {part: set(type(o).model_fields) for part, o in options.items() if "lora" in type(o).model_fields}
+    few = {"model": tiny(), "group": 4, "tasks": 2, "micro": 8, "most_tokens": 4, "text_tokens": 4, "sample_batch": 16}
+    pairs = [f"{part}.{name}={value}" for part, known in mine.items() for name, value in few.items() if name in known]
+    few = ["schedule.per_cycle=16", "schedule.designs=2", "schedule.cycles=2", "schedule.final=0"]
+    return [*pairs, *few] if pairs else []
 
 
 @pytest.fixture
@@ -75,7 +94,7 @@ def test_readme_tree_is_the_tree():
     }
     missing = {n for n in inside | outside if n not in named}
     assert not missing, f"the README's tree lacks {sorted(missing)}"
-    for name in named - {"src", "curricle", "vault.py", "parity.py", "speed.py", "agents.py", "designs.py"}:
+    for name in named - {"src", "curricle", "vault.py", "sums.py", "parity.py", "speed.py", "agents.py", "designs.py"}:
         assert name in inside | outside, f"the README's tree has {name}, which does not exist"
 
 
@@ -142,6 +161,70 @@ def test_crafter_page_runs(at_root):
         assert done.returncode == 0 and done.stdout, (line, done.stderr)
 
 
+GENENV = (ROOT / "docs" / "genenv.md").read_text()
+
+
+def test_genenv_page_runs(at_root):
+    (text,) = blocks(GENENV, "sh")
+    for line in text.strip().splitlines():
+        words = shlex.split(line)
+        if words[1] == "run":
+            pairs = [*SMALL, *tiny_players(config.load(words[2]))]
+            words += [word for pair in pairs for word in ("--set", pair)]
+        done = CliRunner().invoke(app, words[1:])
+        assert done.exit_code == 0, (line, done.output, done.exception)
+
+
+def test_genenv_page_names_faults_figures_and_settings_that_exist(tmp_path):
+    agent, designer = find(Agent, "grpo"), find(Designer, "language")
+    assert set(re.findall(r"^\| `(\w+)` \|", GENENV, re.MULTILINE)) == set(language.FAULTS)
+    known = {*agent.Options.model_fields, *designer.Options.model_fields, "id", "of"}
+    for name in re.findall(r"`(?:designer|agent)\.(\w+)", GENENV):
+        assert name in known, name
+    sources = "".join(path.read_text() for path in (ROOT / "src" / "curricle").rglob("*.py"))
+    for row in part_of(GENENV, "What to watch"):
+        for name in re.findall(r"`(?:\w+/)?(\w+)`", row.split("|")[1]):
+            assert re.search(rf'"(practice/|design/)?{name}"', sources), name
+
+
+def part_of(text, heading):
+    """The rows of the table under a heading."""
+    return [row for row in text.split(f"## {heading}")[1].split("\n## ")[0].splitlines() if row.startswith("| `")]
+
+
+def test_genenv_tools_run(script, tmp_path):
+    """The benchmark and the experiment, with a tiny model and little to do."""
+    small = ["--rows", "8", "--prompt", "8", "--new", "4", "--updates", "1", "--json"]
+    done = script("benchmarks/language.py", "--model", tiny(), *small)
+    found = json.loads(done.splitlines()[-1])
+    assert found["rollouts"]["transformers.generate"]["tokens_per_s"] > 0 and found["updates"]["tokens_per_s"] > 0
+    plain = config.load(str(ROOT / "configs" / "genenv-small.toml"))
+    out, work = str(tmp_path / "out.jsonl"), str(tmp_path / "runs")
+    go = ["run", "--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv"]
+    sets = ["--set", *SMALL, *tiny_players(plain), "schedule.test_episodes=2", "schedule.final=0"]
+    assert "minutes are over" in script("experiments/genenv.py", *go, "--minutes", "0", *sets)
+    assert "all runs are done" in script("experiments/genenv.py", *go, *sets)
+    assert "all runs are done" in script("experiments/genenv.py", *go, *sets)
+    rows = [json.loads(line) for line in Path(out).read_text().splitlines()]
+    assert [(row["arm"], row["samples"], len(row["held_out"])) for row in rows] == [("before", 0, 1), ("genenv", 32, 2)]
+    assert str(tmp_path) not in json.dumps(rows) and "| genenv | 1 | 32 |" in script(
+        "experiments/genenv.py", "table", out
+    )
+
+
+@pytest.fixture
+def script(monkeypatch, capsys):
+    """Run a script of the repository in this process: importing all that it needs takes seconds."""
+
+    def go(name, *words):
+        monkeypatch.setattr(sys, "argv", [name, *words])
+        capsys.readouterr()
+        runpy.run_path(str(ROOT / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return go
+
+
 def test_contributing_names_files_that_exist():
     for name in re.findall(r"`((?:src|examples|tests)/[\w/.]+)`", CONTRIBUTING):
         assert (ROOT / name).exists(), name
@@ -158,14 +241,15 @@ def test_every_config_runs(path, at_root):
     if resolved.world_options.model_dump().get("observation") == "pixels":
         small = [*small, "agent.channels=[4, 4]", "agent.blocks=1", "agent.hidden=16"]
         small += ["agent.environments=8", "agent.steps=16"]
-    config.start(config.resolve(config.override(plain, small)), Path("run"))
+    config.start(config.resolve(config.override(plain, [*small, *tiny_players(plain)])), Path("run"))
     assert read_records(Path("run"), Outcome)
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*.py")), ids=lambda p: p.stem)
 def test_every_example_runs(path, at_root):
     name = next(n for n in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE) if is_world(path, n))
-    config.start(config.resolve(config.override(config.load(f"{path}:{name}"), SMALL)), Path("run"))
+    plain = config.load(f"{path}:{name}")
+    config.start(config.resolve(config.override(plain, [*SMALL, *tiny_players(plain)])), Path("run"))
     assert read_records(Path("run"), Outcome)
 
 

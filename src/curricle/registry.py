@@ -42,12 +42,14 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "tutor-v1": "curricle.designers.tutor:Tutor",
         "policy-v1": "curricle.designers.policy:Policy",
         "local-v1": "curricle.designers.local:Local",
+        "language-v1": "curricle.designers.language:Language",
     },
     "agents": {
         "random-v1": "curricle.agents.random:RandomAgent",
         "tabular-v1": "curricle.agents.tabular:Tabular",
         "ppo-v1": "curricle.agents.ppo:PPO",
         "distill-v1": "curricle.agents.distill:Distill",
+        "grpo-v1": "curricle.agents.grpo:GRPO",
     },
 }
 

@@ -1,0 +1,119 @@
+"""Language: tokens a second of rollouts and of updates, beside plain `transformers.generate` in the same run.
+
+    python benchmarks/language.py [--model embedded] [--rows 512] [--prompt 128] [--new 64] [--json]
+
+Every sampler draws the same number of tokens from the same prompts: random words, an end token that never comes. Plain
+`generate` is what a user would write: the model in bfloat16 on a GPU (float32 on a CPU), batched, its default cache.
+The first call of each, which compiles, is timed apart. Updates are GRPO's of TRL over rollouts of that length: forward,
+backward, KL and optimiser together. With `--json` the last line is one object.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from curricle.agents.attempts import Attempt
+from curricle.agents.trainer import Grpo, LearningOptions
+from curricle.llm.causal import Causal
+from curricle.llm.sampling import Sampler
+from curricle.records import Message, Task, Verdict
+
+
+def timed(work: Callable[[], Any], device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def rollouts(causal: Causal, args: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Tokens a second of every sampler."""
+    luck = torch.Generator().manual_seed(0)
+    vocabulary = len(causal.tokenizer)
+    prompts = torch.randint(0, vocabulary, (args.rows, args.prompt), generator=luck).tolist()
+    ends, causal.ends = causal.ends, []  # so that every row has the same length
+    on_gpu, found = causal.device.type == "cuda", {}
+    plain = Sampler(causal, "plain", args.rows)
+    model = plain.speaker if on_gpu else causal.model
+    kept, model.generation_config.eos_token_id = model.generation_config.eos_token_id, None
+    ids = torch.tensor(prompts, device=causal.device)
+
+    def generate() -> Any:
+        return model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=True, max_new_tokens=args.new
+        )
+
+    ways: dict[str, Callable[[], Any]] = {"transformers.generate": generate}
+    for kind in args.samplers or (["plain", "static", "continuous"] if on_gpu else ["plain"]):
+        sampler = Sampler(causal, kind, args.batch or args.rows)
+        if on_gpu:
+            sampler.speaker.generation_config.eos_token_id = None
+        ways[f"sampler {kind}"] = lambda sampler=sampler: sampler.sample(
+            prompts, most=args.new, temperature=1.0, seed=0
+        )
+    for name, work in ways.items():
+        try:
+            first, seconds = timed(work, causal.device), min(timed(work, causal.device) for _ in range(args.repeat))
+        except Exception as error:  # one way failing must not hide the others
+            print(f"{name}: {type(error).__name__}: {error}")
+            continue
+        rate = args.rows * args.new / seconds
+        found[name] = {"tokens_per_s": round(rate), "first_s": round(first, 1)}
+        base = found.get("transformers.generate", found[name])["tokens_per_s"]
+        print(f"{name:>22}: {rate:10,.0f} tokens/s, {rate / base:5.2f} x plain generate; first call {first:.1f} s")
+    causal.ends, model.generation_config.eos_token_id = ends, kept
+    return found
+
+
+def updates(causal: Causal, options: LearningOptions, args: argparse.Namespace) -> dict[str, float]:
+    """Tokens a second of TRL's update, prompt and reply counted."""
+    task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
+
+    def rollout(slots: Any) -> list[Attempt]:
+        made = []
+        for number, _ in enumerate(slots):
+            one = Attempt(task, 0, [5] * args.prompt, ids=[6] * args.new, mask=[1] * args.new)
+            one.verdict = Verdict(reward=float(number % 2))
+            made.append(one)
+        return made
+
+    grpo = Grpo(causal, options, rollout)
+    slots = ((task, 0) for _ in range(10**9))
+    first = timed(lambda: grpo.run(slots, 1, 0, lambda *_: None), causal.device)
+    seconds = timed(lambda: grpo.run(slots, args.updates, 0, lambda *_: None), causal.device)
+    rate = args.updates * grpo.width * (args.prompt + args.new) / seconds
+    print(f"{'updates (TRL)':>22}: {rate:10,.0f} tokens/s, {grpo.width} rollouts an update; first call {first:.1f} s")
+    return {"tokens_per_s": round(rate), "first_s": round(first, 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="embedded")
+    parser.add_argument("--lora", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=512 if torch.cuda.is_available() else 8)
+    parser.add_argument("--batch", type=int, default=0, help="rows at a time; 0: all")
+    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--new", type=int, default=64)
+    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--updates", type=int, default=5)
+    parser.add_argument("--micro", type=int, default=64 if torch.cuda.is_available() else 8)
+    parser.add_argument("--samplers", nargs="*", default=[])
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    tasks = max(1, args.rows // 8)
+    options = LearningOptions(model=args.model, lora=args.lora, tasks=tasks, micro=args.micro, most_tokens=args.new)
+    causal = Causal(options, "benchmark", 0)
+    result = {"rollouts": rollouts(causal, args), "updates": updates(causal, options, args)}
+    if args.json:
+        print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""GenEnv against its ablations, at an equal number of agent samples.
+
+    python experiments/genenv.py run --out FILE [--world W] [--seeds 0 1 2] [--arms A ...] [--minutes 9] [--set ...]
+    python experiments/genenv.py table FILE
+
+Arms: `genenv`, `random` (the environment is frozen), `static` (written once), `agent_only` (the original world),
+`before` (no training at all), and `alpha=0.25` and the like. Each run is a run folder under --work and is resumed where
+it stood; when the minutes are over it stops between two steps of the loop, and the same command goes on. A finished run
+appends one line: held-out score and success in the designs after every cycle, the config, the machine.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from curricle import config
+from curricle.records import Outcome, Scores
+from curricle.run import CONFIG, read_config, read_environment, read_metrics, read_records, read_timings
+from curricle.watcher import Watcher
+
+BASE = Path(__file__).parent.parent / "configs" / "genenv-small.toml"
+T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
+"""Student's t for a 95 % interval, by degrees of freedom."""
+
+
+class TimeUp(BaseException):
+    """The minutes are over; watchers cannot stop a run by an ordinary error."""
+
+
+class Clock(Watcher):
+    """Stops a run before its next step once the time is up; what was done stays done."""
+
+    def __init__(self, minutes: float) -> None:
+        self.end = time.monotonic() + 60 * minutes
+
+    def begin(self, title: str, total: int, unit: str) -> None:
+        """Called before every step."""
+        if time.monotonic() > self.end:
+            raise TimeUp
+
+
+def arm(base: dict[str, Any], name: str) -> dict[str, Any]:
+    """The config of one arm; the schedule, and so the number of agent samples, is the same in all but `before`."""
+    designer = dict(base["designer"])
+    of_options = {key: value for key, value in designer.items() if key != "id"}
+    changed: dict[str, dict[str, Any]] = {
+        "genenv": {"designer": designer},
+        "random": {"designer": designer | {"learn": False}},
+        "static": {"designer": {"id": "fixed", "of": "language", "of_options": of_options}},
+        "agent_only": {"designer": {"id": "none"}},
+        "before": {"designer": {"id": "none"}, "schedule": base["schedule"] | {"cycles": 0, "final": 0}},
+    }
+    if name.startswith("alpha="):
+        return base | {"designer": designer | {"alpha": float(name.partition("=")[2])}}
+    return base | changed[name]
+
+
+def line(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    """The result of one finished run, as plain data."""
+    scores = [s for _, s in read_records(folder, Scores)]
+    played: dict[int, list[Outcome]] = defaultdict(list)
+    for step, outcome in read_records(folder, Outcome):
+        if step.phase == "designed":
+            played[step.cycle].append(outcome)
+    rates = [sum(o.successes for o in p) / max(1, sum(o.attempts for o in p)) for _, p in sorted(played.items())]
+    figures: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in read_metrics(folder):
+        for key, value in row.items():
+            if key.startswith(("practice/", "design/")) and value is not None:
+                figures[key][row["cycle"]].append(value)
+    machine = read_environment(folder)[0]
+    return {
+        "arm": name,
+        "seed": seed,
+        "world": read_config(folder)["world"]["id"].rpartition("/")[2],
+        "held_out": [s.headline for s in scores],
+        "skills": {skill: score.mean for skill, score in scores[-1].skills.items()} if scores else {},
+        "success": rates,
+        "samples": sum(o.spent for p in played.values() for o in p),
+        "figures": {key: [statistics.fmean(v) for _, v in sorted(by.items())] for key, by in sorted(figures.items())},
+        "seconds": round(sum(t["seconds"] for t in read_timings(folder)), 1),
+        "config": _portable(read_config(folder)),
+        "machine": {"gpu": machine["gpu"], "processor": machine["processor"]},
+    }
+
+
+def _portable(values: Any) -> Any:
+    """Plain data without the folders of this machine."""
+    if isinstance(values, dict):
+        return {key: _portable(value) for key, value in values.items()}
+    return values.rpartition("/")[2] if isinstance(values, str) and values.startswith("/") else values
+
+
+def run(args: argparse.Namespace) -> None:
+    """Go through all arms and seeds that the file does not have yet."""
+    base = config.override(config.load(str(BASE)), [f"world.id={args.world}", *args.set] if args.world else args.set)
+    clock, out = Clock(args.minutes), Path(args.out)
+    known = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
+    have = {(row["arm"], row["seed"]) for row in known}
+    for seed in args.seeds:
+        for name in args.arms:
+            if (name, seed) in have:
+                continue
+            folder = Path(args.work) / f"{out.stem}-{name.replace('=', '-')}-{seed}"
+            print(f"{name}, seed {seed}: {folder}", flush=True)
+            try:
+                if (folder / CONFIG).exists():
+                    config.resume(folder, clock)
+                else:
+                    config.start(config.resolve(arm(base, name) | {"seed": seed}), folder, clock)
+            except TimeUp:
+                print("the minutes are over; the same command goes on")
+                return
+            with out.open("a") as file:
+                file.write(json.dumps(line(folder, name, seed)) + "\n")
+    print("all runs are done")
+
+
+def table(args: argparse.Namespace) -> None:
+    """Means over seeds with a 95 % interval, and success in the designs by cycle."""
+    rows = [json.loads(text) for text in Path(args.file).read_text().splitlines()]
+    print("| arm | seeds | agent samples | held-out score, 95 % interval | success in the designs by cycle |")
+    print("|---|---|---|---|---|")
+    for name in dict.fromkeys(row["arm"] for row in rows):
+        mine = [row for row in rows if row["arm"] == name]
+        ends = [row["held_out"][-1] for row in mine]
+        half = (
+            T95.get(len(ends) - 1, 1.96) * statistics.stdev(ends) / math.sqrt(len(ends)) if len(ends) > 1 else math.nan
+        )
+        courses = zip(*(row["success"] for row in mine), strict=False)
+        course = " ".join(f"{statistics.fmean(rates):.2f}".lstrip("0") for rates in courses)
+        print(f"| {name} | {len(mine)} | {mine[0]['samples']} | {statistics.fmean(ends):.1f} ± {half:.1f} | {course} |")
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    go = commands.add_parser("run")
+    go.add_argument("--out", required=True)
+    go.add_argument("--world", default="")
+    go.add_argument("--work", default="runs")
+    go.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    go.add_argument("--arms", nargs="+", default=["before", "genenv", "random", "static", "agent_only"])
+    go.add_argument("--minutes", type=float, default=1e9)
+    go.add_argument("--set", nargs="*", default=[], metavar="key=value")
+    go.set_defaults(go=run)
+    show = commands.add_parser("table")
+    show.add_argument("file")
+    show.set_defaults(go=table)
+    args = parser.parse_args()
+    args.go(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""GRPO: a language model that learns text tasks from its own tries (Shao et al. 2024), as in GenEnv.
+
+Any Hugging Face causal model, all weights or a LoRA adapter. Each task is tried `group` times; a try is as good as its
+reward is above the group's. The update is TRL's (`trainer.py`), the tries are ours (`attempts.py`): they are the very
+rollouts that train and that the outcomes count. Tasks come from the designs in turn; with chance `replay` an old task
+of the pool `D_train` takes a design's place: it is practised and paid for, but counts for no design.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from curricle import checkpoint
+from curricle.agent import Agent, Report
+from curricle.agents.attempts import FAULTS, Attempt, Counts, attempt
+from curricle.agents.trainer import Grpo, LearningOptions, Slot
+from curricle.errors import AgentError
+from curricle.llm import pools
+from curricle.llm.causal import Causal
+from curricle.llm.sampling import Kind, Reply, Sampler
+from curricle.records import Design, Outcome, Task
+from curricle.seeds import derive, generator
+from curricle.world import TaskWorld, World
+
+
+class GRPOOptions(LearningOptions):
+    """Options of the language-model agent."""
+
+    turns: int = Field(16, ge=1, description="Most turns of the agent in one attempt, where a world answers back.")
+    replay: float = Field(0.0, ge=0, le=1, description="Share of tasks drawn from the pool of earlier ones.")
+    pool: int = Field(20_000, ge=0, description="Tasks the pool holds; the oldest make room.")
+    sampler: Literal["auto", "plain", "static", "continuous", "trl"] = Field(
+        "auto", description="How replies are drawn: see llm/sampling.py; trl: as TRL's own settings say (vLLM)."
+    )
+    sample_batch: int = Field(64, ge=1, description="Replies drawn at a time.")
+    test_temperature: float = Field(0.0, ge=0, description="Temperature of tests; 0: greedy.")
+
+
+class GRPO(Agent):
+    """One model, trained on groups of its own attempts."""
+
+    id = "grpo-v1"
+    unit = "rollouts"
+    Options = GRPOOptions
+    options: GRPOOptions
+
+    def __init__(self, world: World, options: GRPOOptions | None = None, seed: int = 0) -> None:
+        super().__init__(world, options, seed)
+        if not isinstance(world, TaskWorld):
+            raise AgentError(
+                f"{self.id} answers text tasks, but {world.id} is a world of simulators; choose another agent"
+            )
+        self.tasks, o = world, self.options
+        self.causal = Causal(o, self.id, seed)
+        kind: Kind = "auto" if o.sampler == "trl" else o.sampler
+        self.sampler = Sampler(self.causal, kind, o.sample_batch)
+        self.grpo = Grpo(self.causal, o, self._rollout)
+        self.pool: dict[str, pools.Row] = {}
+        self._seed, self._batches = 0, 0  # of the running practice
+
+    def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
+        """Try, compare, update; as many whole updates as cover the budget."""
+        counts, width = Counts(self.tasks, designs), self.grpo.width
+        self._seed, self._batches, done = seed, 0, 0
+
+        def watch(step: int, fresh: Sequence[Attempt], figures: Mapping[str, float]) -> None:
+            nonlocal done
+            groups = [fresh[i : i + self.options.group] for i in range(0, len(fresh), self.options.group)]
+            for group in groups:
+                self._keep(group, designs)
+                for one in group:
+                    if one.owner >= 0:
+                        counts.add(one)
+            done += len(fresh)
+            report(min(done, budget), _figures(groups) | {f"practice/{name}": figures[name] for name in figures})
+
+        if budget:
+            self.grpo.run(self._slots(designs, seed), math.ceil(budget / width), derive(seed, "trainer"), watch)
+        for number in range(done // self.options.group):
+            counts.spent[number % len(designs)] += self.options.group
+        return counts.outcomes()
+
+    def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
+        """Answer without learning; sampled tests are drawn design by design, so that a seed alone decides them."""
+        o, drawn = self.options, list[list[Slot]]()
+        for number, (design, seed) in enumerate(zip(designs, seeds, strict=True)):
+            tasks = self.tasks.tasks(self.tasks.setting(design.setting), episodes, seed)
+            drawn.append([(task, number) for task in tasks])
+        counts = Counts(self.tasks, designs)
+        self.sampler.refresh()
+        batches = list(zip(drawn, seeds, strict=True)) if o.test_temperature else [([s for d in drawn for s in d], 0)]
+
+        def speak(prompts: Sequence[list[int]], seed: int) -> list[Reply]:
+            return self.sampler.sample(prompts, most=o.most_tokens, temperature=o.test_temperature, seed=seed)
+
+        for slots, seed in batches:
+            for one in attempt(self.tasks, slots, self.causal, speak, o.most_tokens, o.turns, derive(seed, "measure")):
+                counts.add(one)
+                counts.spent[one.owner] += 1
+        return counts.outcomes()
+
+    def save(self, folder: Path) -> None:
+        """Write what is trained, its optimiser and the pool."""
+        checkpoint.write(folder, self.causal.arrays(), {"world": self.world.id, "model": self.options.model})
+        pools.write(folder / pools.TRAIN, list(self.pool.values()))
+
+    def load(self, folder: Path) -> None:
+        """Read them."""
+        arrays, _ = checkpoint.read(folder)
+        self.causal.restore(arrays, folder)
+        rows = pools.read(folder / pools.TRAIN)
+        self.pool = {_key(row.task): row for row in rows}
+
+    # -- practice ------------------------------------------------------------------------------------------------------
+
+    def _slots(self, designs: Sequence[Design], seed: int) -> Iterator[Slot]:
+        """Tasks without end: of each design in turn, or now and then an old one."""
+        settings, number = [self.tasks.setting(design.setting) for design in designs], 0
+        while True:
+            rng, owner = generator(seed, "replay", number), number % len(designs)
+            if self.pool and rng.random() < self.options.replay:
+                known = list(self.pool.values())
+                yield known[int(rng.integers(len(known)))].task, -1
+            else:
+                yield self.tasks.tasks(settings[owner], 1, derive(seed, "task", number))[0], owner
+            number += 1
+
+    def _rollout(self, slots: Sequence[Slot]) -> list[Attempt]:
+        """Try the tasks of one update, all groups at once."""
+        o, seed = self.options, derive(self._seed, "rollout", self._batches)
+        self._batches += 1
+        if o.sampler != "trl":
+            self.sampler.refresh()
+        return attempt(self.tasks, slots, self.causal, self._speak, o.most_tokens, o.turns, seed)
+
+    def _speak(self, prompts: Sequence[list[int]], seed: int) -> list[Reply]:
+        o = self.options
+        if o.sampler == "trl":
+            ids, _ = self.grpo.trainer._generate_single_turn(list(prompts), None, {}, 1)
+            return [Reply(list(one), bool(one) and one[-1] in self.causal.ends) for one in ids]
+        return self.sampler.sample(prompts, most=o.most_tokens, temperature=o.temperature, seed=seed)
+
+    def _keep(self, group: Sequence[Attempt], designs: Sequence[Design]) -> None:
+        """Let a task into the pool if one of its traces is valid: it ended, said something, and could be judged."""
+        valid = [one for one in group if not one.fault]
+        if not valid or not self.options.pool:
+            return
+        best, task = max(valid, key=lambda one: one.verdict.reward), group[0].task
+        key, solved = _key(task), sum(bool(one.shown) for one in group)
+        row = self.pool.get(key)
+        if row is None:
+            by = designs[best.owner].by if best.owner >= 0 else ""
+            info = {"id": task.id, "attempts": 0, "successes": 0, "reward": -1.0, "by": by}
+            row = pools.Row(source=self.world.id, prompt=task.prompt, skill=task.skill, truth=task.gold, info=info)
+        info = {**row.info, "attempts": row.info["attempts"] + len(group), "successes": row.info["successes"] + solved}
+        if best.verdict.reward > row.info["reward"]:
+            said = "\n".join(m.content for m in best.transcript if m.role == "assistant")
+            row, info["reward"] = row.model_copy(update={"completion": said}), best.verdict.reward
+        self.pool[key] = row.model_copy(update={"info": info})
+        while len(self.pool) > self.options.pool:
+            del self.pool[next(iter(self.pool))]
+
+
+def _key(task: Task) -> str:
+    """Equal for tasks that ask the same and take the same answer."""
+    return task.model_copy(update={"id": ""}).to_json()
+
+
+def _figures(groups: Sequence[Sequence[Attempt]]) -> dict[str, float]:
+    """What one update's attempts look like."""
+    every = [one for group in groups for one in group]
+    if not every:
+        return {}
+    rates = [sum(bool(one.shown) for one in group) / len(group) for group in groups]
+    faults = {f"practice/{fault}": sum(one.fault == fault for one in every) / len(every) for fault in FAULTS}
+    return faults | {
+        "practice/success": sum(rates) / len(rates),
+        "practice/solved": sum(rate == 1 for rate in rates) / len(rates),
+        "practice/unsolved": sum(rate == 0 for rate in rates) / len(rates),
+        "practice/reward": sum(one.verdict.reward for one in every) / len(every),
+        "practice/tokens": sum(one.length for one in every) / len(every),
+        "practice/turns": sum(len(one.turns) for one in every) / len(every),
+    }

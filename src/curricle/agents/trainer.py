@@ -1,0 +1,210 @@
+"""Trainer: TRL's GRPOTrainer, fed task by task, with our rollouts.
+
+TRL does the loss, the clipping, the KL and entropy terms, gradient accumulation, and what accelerate and vLLM offer
+(the agent's `trl` option). We give it an `IterableDataset` of tasks and a rollout function, because a rollout here is a
+conversation with a world. One trainer lives as long as its agent: its optimiser is the agent's own, so that checkpoints
+are ours, small and exact. Three things TRL has no setting for:
+
+- the reference of the KL term is the model the agent began with, which may come from no folder TRL could load;
+- advantages by turn (GiGPO, `credit.py`) are added to those of the group;
+- a call of `practise` is a training of its own length; buffers of the one before are dropped.
+"""
+
+import itertools
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from curricle.agents.attempts import Attempt
+from curricle.agents.credit import token_advantages
+from curricle.agents.hardware import explained
+from curricle.errors import AgentError
+from curricle.llm.causal import Causal, CausalOptions
+from curricle.llm.extra import needed
+from curricle.records import Frozen, FrozenMap, Task
+
+Slot = tuple[Task, int]
+"""A task and the design it counts for."""
+Rollout = Callable[[Sequence[Slot]], list[Attempt]]
+Watch = Callable[[int, Sequence[Attempt], Mapping[str, float]], None]
+"""Told after each update: updates so far, its attempts, and TRL's figures."""
+FIGURES = {
+    "loss": "loss",
+    "kl": "kl",
+    "entropy": "entropy",
+    "grad_norm": "grad_norm",
+    "clip_ratio/region_mean": "clipped",
+    "frac_reward_zero_std": "even",
+}
+"""What TRL logs and we report; `even` is the share of tries whose group was all right or all wrong: no signal."""
+
+
+class LearningOptions(CausalOptions):
+    """GRPO's settings; the defaults are GenEnv's."""
+
+    group: int = Field(8, ge=2, description="Rollouts of each task; their rewards are compared with each other.")
+    tasks: int = Field(8, ge=1, description="Tasks of one update.")
+    micro: int = Field(8, ge=1, description="Rollouts that go through the network at a time; memory against speed.")
+    iterations: int = Field(1, ge=1, description="Updates made from the same rollouts.")
+    clip: float = Field(0.2, gt=0, description="How far the odds of a token may move in one update.")
+    kl: float = Field(1e-3, ge=0, description="Weight of the KL divergence from the model it began as.")
+    entropy: float = Field(1e-3, ge=0, description="Weight of the entropy bonus.")
+    step_weight: float = Field(0.0, ge=0, description="Weight of advantages by turn (GiGPO); 0: none.")
+    step_discount: float = Field(0.95, gt=0, le=1, description="Discount of a turn's return, by the turns after it.")
+    temperature: float = Field(1.0, gt=0, description="Temperature of practice.")
+    most_tokens: int = Field(256, ge=1, description="Most tokens of one reply.")
+    trl: FrozenMap[str, Any] = Field(
+        Frozen(), description="More settings of TRL's GRPOConfig: use_vllm, gradient_checkpointing, loss_type, ..."
+    )
+
+
+class Grpo:
+    """A trainer that outlives the calls of `practise`."""
+
+    def __init__(self, causal: Causal, options: LearningOptions, rollout: Rollout) -> None:
+        self.causal, self.options, self.rollout = causal, options, rollout
+        self.trainer: Any = None
+
+    def run(self, slots: Iterator[Slot], steps: int, seed: int, watch: Watch) -> None:
+        """Make `steps` updates from the tasks that `slots` hands out."""
+        if self.trainer is None:
+            self.trainer = _trainer(self)
+        trainer = self.trainer
+        trainer.args.max_steps = steps * self.options.iterations
+        needed_slots = itertools.islice(
+            slots, steps * self.options.tasks
+        )  # loaders read ahead, and tasks may cost time
+        trainer.train_dataset = _dataset(needed_slots, trainer.slots)
+        trainer.watch, trainer._step, trainer._buffered_inputs = watch, 0, None
+        devices = [self.causal.device] if self.causal.device.type == "cuda" else []
+        advice = "lower its micro, sample_batch or most_tokens"
+        with torch.random.fork_rng(devices=devices), warnings.catch_warnings(), explained(self.causal.who, advice):
+            warnings.simplefilter("ignore")
+            torch.manual_seed(seed)
+            try:
+                trainer.train()
+            finally:
+                trainer.slots.clear()
+                self.causal.model.eval()
+
+    @property
+    def width(self) -> int:
+        """Rollouts of one update."""
+        return self.options.group * self.options.tasks
+
+
+def _dataset(slots: Iterator[Slot], kept: dict[int, Slot]) -> Any:
+    """Tasks as TRL's streaming dataset; `kept` holds what a row of plain data cannot."""
+    datasets = needed("datasets")
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for number, slot in enumerate(slots):
+            kept[number] = slot
+            yield {"prompt": [{"role": m.role, "content": m.content} for m in slot[0].prompt], "slot": number}
+
+    return datasets.iterable_dataset.IterableDataset(
+        datasets.iterable_dataset.ExamplesIterable(lambda: ((i, row) for i, row in enumerate(rows())), {})
+    )
+
+
+def _trainer(owner: Grpo) -> Any:
+    trl, options, causal = needed("trl"), owner.options, owner.causal
+    from transformers import PrinterCallback, TrainerCallback
+    from trl.trainer.utils import add_fused_lm_head
+
+    class Trainer(trl.GRPOTrainer):  # type: ignore[misc,name-defined]
+        """TRL's, told which rows are rolled out, and giving credit by turn."""
+
+        slots: dict[int, Slot]
+        watch: Watch
+
+        def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+            self.rows = [self.slots[row["slot"]] for row in inputs]
+            batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            if options.step_weight:
+                width = batch["completion_ids"].shape[1]
+                steps = torch.tensor(token_advantages(self.fresh, options.step_discount, width))
+                whole = batch["advantages"].unsqueeze(1)
+                batch["advantages"] = whole + options.step_weight * steps.to(whole)
+            return batch
+
+    class Told(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if "loss" in (logs or {}):
+                figures = {ours: float(logs[theirs]) for theirs, ours in FIGURES.items() if theirs in logs}
+                trainer.watch(int(state.global_step), trainer.fresh, figures)
+                trainer.fresh = []
+
+    def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        trainer.fresh = owner.rollout(trainer.rows)
+        return {
+            "prompt_ids": [one.prompt for one in trainer.fresh],
+            "completion_ids": [one.ids for one in trainer.fresh],
+            "env_mask": [one.mask for one in trainer.fresh],
+            "earned": [one.verdict.reward for one in trainer.fresh],
+            "logprobs": None,
+        }
+
+    def earned(earned: list[float], **_: Any) -> list[float]:
+        return earned
+
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as nowhere:
+        warnings.simplefilter("ignore")
+        trainer = Trainer(
+            model=causal.model,
+            reward_funcs=earned,
+            args=_config(trl, owner, Path(nowhere)),
+            train_dataset=_dataset(iter(()), {}),
+            processing_class=causal.tokenizer,
+            optimizers=(causal.optimizer, None),
+            rollout_func=rollout,
+            callbacks=[Told()],
+        )
+    trainer.slots, trainer.fresh = {}, []
+    trainer.remove_callback(PrinterCallback)
+    trainer.beta, trainer.ref_model = options.kl, causal.frozen if options.kl else None
+    if trainer.ref_model is not None:
+        add_fused_lm_head(trainer.ref_model, temperature=options.temperature)
+    return trainer
+
+
+def _config(trl: Any, owner: Grpo, folder: Path) -> Any:
+    options, on_gpu = owner.options, owner.causal.device.type == "cuda"
+    micro = next(m for m in range(min(options.micro, owner.width), 0, -1) if owner.width % m == 0)
+    settings: dict[str, Any] = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": owner.width // micro,
+        "generation_batch_size": owner.width,
+        "num_generations": options.group,
+        "num_iterations": options.iterations,
+        "max_completion_length": options.most_tokens,
+        "temperature": options.temperature,
+        "loss_type": "grpo",
+        "epsilon": options.clip,
+        "beta": 0.0,  # set together with its reference, see above
+        "entropy_coef": options.entropy,
+        "learning_rate": options.rate,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 1.0,
+        "max_steps": 1,
+        "bf16": on_gpu,
+        "use_cpu": not on_gpu,
+        "gradient_checkpointing": False,
+        "shuffle_dataset": False,
+        "remove_unused_columns": False,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        "dataloader_pin_memory": False,
+    }
+    known = set(trl.GRPOConfig.__dataclass_fields__)
+    if unknown := sorted(set(options.trl) - known):
+        raise AgentError(f"trl = {{{unknown[0]!r}: ...}} is no setting of TRL {trl.__version__}'s GRPOConfig")
+    return trl.GRPOConfig(**(settings | dict(options.trl)))

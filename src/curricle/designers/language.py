@@ -1,0 +1,323 @@
+"""Language: an environment policy that writes practice and is trained to write what teaches (GenEnv, arXiv 2512.19682).
+
+Any Hugging Face causal model, its own weights or its own LoRA adapter on the agent's base. It answers requests
+(`conditioning.py`) in a form that fits any world's knobs (`form.py`). What cannot be used is counted and dropped with
+its reason; a stated fallback fills the gap. After the agent practised, success p of each design decides: R_env =
+exp(-beta (p - alpha)^2), designs outside the band |p - alpha| <= k_min are filtered out, the rest train the policy by
+weighted regression (`regression.py`) with weights exp(strength R_env). All it ever wrote is in the pool `D_env`.
+
+The ablations are settings: `learn = false` leaves the environment frozen (GenEnv's "random"); `fixed` of this designer
+writes once (static); `fixed` of `llm` is an offline teacher; `none` is the agent alone.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, JsonValue
+
+from curricle import checkpoint
+from curricle.designer import Designer, Workshop
+from curricle.designers import reward, watch
+from curricle.designers.conditioning import Request, requests
+from curricle.designers.form import Form, Writer
+from curricle.designers.regression import Example, step
+from curricle.designers.writing import write
+from curricle.errors import RunDamaged, ValueRefused
+from curricle.llm import pools
+from curricle.llm.causal import Causal, CausalOptions
+from curricle.llm.chat import rendered
+from curricle.llm.sampling import Sampler
+from curricle.records import Brief, Design, Outcome, Scores, Values
+from curricle.seeds import derive, generator
+from curricle.setting import Setting
+from curricle.similarity import Copies, distinct
+
+FAULTS = ("malformed", "endless", "empty", "hostile", "too_long", "refused", "duplicate")
+Counts = list[tuple[int, int]]
+
+
+class LanguageOptions(CausalOptions):
+    """Options of the environment policy; the defaults are GenEnv's."""
+
+    rate: float = Field(5e-7, ge=0, description="Learning rate of AdamW.")
+    learn: bool = Field(True, description="Whether it is trained; false: the frozen environment of the ablation.")
+    alpha: float = Field(0.5, gt=0, lt=1, description="Success rate that teaches most.")
+    beta: float = Field(2.0, ge=0, description="How fast the reward falls away from alpha.")
+    k_min: float = Field(0.1, ge=0, le=1, description="Half the width of the band that designs train in.")
+    strength: float = Field(1.0, ge=0, description="Lambda: weights are exp(strength * reward).")
+    n: int = Field(4, ge=1, description="Attempts that a success rate must rest on; with fewer a design is left out.")
+    p_over: Literal["task", "group", "batch"] = Field(
+        "task", description="What success is counted over: each task, all that vary one seed, or the whole batch."
+    )
+    band: Literal["strict", "soft", "off"] = Field(
+        "strict", description="The filter: as published, by the chance of being in the band, or none."
+    )
+    cold_start: bool = Field(True, description="Where nothing passes a strict filter, fall back to the soft one.")
+    kl: float = Field(0.01, ge=0, description="Weight of the KL divergence from the initial model.")
+    kl_cap: float = Field(0.05, gt=0, description="Most KL divergence of one update, in nats a token.")
+    batch: int = Field(64, ge=1, description="Records of one update.")
+    epochs: int = Field(1, ge=1, description="Passes over the records, a cycle.")
+    old: float = Field(0.0, ge=0, description="Old records of D_env trained on again, for each new one.")
+    warm: int = Field(
+        0, ge=0, description="Passes over the seed tasks of the first cycle before any is written: for small models."
+    )
+    micro: int = Field(8, ge=1, description="Records that go through the network at a time.")
+    temperature: float = Field(1.0, gt=0, description="Temperature of writing.")
+    text: Literal["required", "allowed", "off"] = Field(
+        "allowed", description="Whether knobs that hold text must be written, may be, or keep their original value."
+    )
+    text_tokens: int = Field(384, ge=1, description="Most tokens of one text.")
+    aim: Literal["skill", "task"] = Field(
+        "skill", description="skill: each design aims at one. task: a text task's own skill counts as its success."
+    )
+    spare: float = Field(1.5, ge=1, description="Candidates written for each design that is wanted.")
+    rounds: int = Field(3, ge=1, description="How often candidates are written before the fallback steps in.")
+    near: float = Field(0.8, gt=0, le=1, description="Share of word triples in common from which a text is a copy.")
+    sample_batch: int = Field(64, ge=1, description="Replies drawn at a time.")
+
+
+class Language(Designer):
+    """Writes designs, and learns to write those the agent solves as often as it should."""
+
+    id = "language-v1"
+    Options = LanguageOptions
+    options: LanguageOptions
+
+    def __init__(self, setting: type[Setting], options: LanguageOptions | None = None, seed: int = 0) -> None:
+        super().__init__(setting, options, seed)
+        o = self.options
+        self.causal = Causal(o, self.id, seed)
+        self.sampler = Sampler(self.causal, batch=o.sample_batch)
+        shown = [k for k in setting.knobs() if o.text != "off" or k.kind != "text"]
+        self.form = Form(shown, self.causal.tokenizer, self.causal.ends, optional=o.text == "allowed")
+        self.rows: list[pools.Row] = []
+        self.pending: list[int] = []  # for each design proposed, its row; -1: the fallback's
+        self.history: list[watch.Point] = []
+
+    # -- step 1 --------------------------------------------------------------------------------------------------------
+
+    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+        """Write candidates until n can be used, a few rounds at most; the fallback fills what is missing."""
+        o, designs, first = self.options, list[Design](), len(self.rows)
+        self.pending = []
+        if o.warm and brief.cycle == 1 and len(brief.examples) > 1:
+            workshop.report({f"design/warm_{name}": value for name, value in self._warm(brief).items()})
+        copies = Copies(o.near, texts=[text for example in brief.examples for text in self._texts(example)])
+        for round in range(o.rounds):
+            if len(designs) == n:
+                break
+            rng = generator(self.seed, "ask", brief.cycle, round)
+            wanted = int(np.ceil((n - len(designs)) * o.spare))
+            asked = requests(brief, wanted, self.form, o.alpha, o.aim == "skill", rng)
+            for request, writer in zip(
+                asked, self._write(asked, derive(self.seed, "write", brief.cycle, round)), strict=True
+            ):
+                design, fault, why = self._read(request, writer, brief, designs, copies)
+                if not fault and len(designs) == n:
+                    fault, why = "spare", "one more than was wanted"
+                self.rows.append(self._row(request, writer, brief, fault, why))
+                if not fault and design:
+                    designs.append(design)
+                    self.pending.append(len(self.rows) - 1)
+        written = len(designs)
+        while len(designs) < n:
+            designs.append(self._fallback(brief, len(designs)))
+            self.pending.append(-1)
+        workshop.report(self._figures(self.rows[first:], written, n))
+        return designs
+
+    def _warm(self, brief: Brief) -> dict[str, float]:
+        """Learn what seed tasks look like: each as the answer to a request that shows another one.
+
+        Part of the starting point, not of the learning: a frozen environment gets it too, and only the first cycle's.
+        """
+        o, rng, told = self.options, generator(self.seed, "warm"), dict[str, float]()
+        asked = requests(brief, len(brief.examples) ** 2, self.form, o.alpha, o.aim == "skill", rng)
+        pairs = [(r, e) for i, r in enumerate(asked) if (e := brief.examples[i // len(brief.examples)]) != r.seed]
+        examples = [
+            Example(rendered(self.causal.tokenizer, r.prompt), self.form.tokens({**brief.original, **e}), 1.0)
+            for r, e in pairs
+        ]
+        for _ in range(o.warm):
+            order = rng.permutation(len(examples))
+            for start in range(0, len(order), o.batch):
+                batch = [examples[int(i)] for i in order[start : start + o.batch]]
+                told = step(self.causal, batch, 0.0, o.kl_cap, o.micro)
+        return told
+
+    def _write(self, asked: Sequence[Request], seed: int) -> list[Writer]:
+        o = self.options
+        self.sampler.refresh()
+        prompts = [rendered(self.causal.tokenizer, request.prompt) for request in asked]
+        return write(self.sampler, self.form, prompts, o.text_tokens, o.temperature, seed)
+
+    def _read(
+        self, request: Request, writer: Writer, brief: Brief, designs: Sequence[Design], copies: Copies
+    ) -> tuple[Design | None, str, str]:
+        """A design, or why it cannot be used."""
+        if writer.fault:
+            return None, writer.fault, f"{writer.fault}: see the completion"
+        try:
+            values = self.setting.of({**brief.original, **writer.values}).values
+        except ValueRefused as error:
+            return None, "refused", str(error)[:300]
+        if any(values == design.setting for design in designs):
+            return None, "duplicate", "a copy of another design of this cycle"
+        texts = self._texts(values)
+        for text in texts:
+            if why := copies.refusal(text):
+                return None, "duplicate", why
+        for text in texts:
+            copies.add(text)
+        return Design(setting=values, aim=request.aim, why=f"written for {request.group}"), "", ""
+
+    def _texts(self, values: Values) -> list[str]:
+        """What is written out in a setting."""
+        return [str(values[k.name]) for k in self.setting.knobs() if k.kind == "text" and values.get(k.name)]
+
+    def _fallback(self, brief: Brief, number: int) -> Design:
+        """A seed task as it is, where the world has some; else a setting drawn at random."""
+        rng = generator(self.seed, "fallback", brief.cycle, number)
+        aim = brief.skills[int(rng.integers(len(brief.skills)))].name if self.options.aim == "skill" else None
+        if brief.examples and self.options.text != "off":
+            values = self.setting.of(
+                {**brief.original, **brief.examples[int(rng.integers(len(brief.examples)))]}
+            ).values
+            what = "a seed task as it is"
+        else:
+            values, what = self.setting.sample(rng).values, "a setting drawn at random"
+        changed = (f"nothing usable was written in its place: {what}",)
+        return Design(setting=values, aim=aim, why="fallback", by=f"{self.id} fallback", changed=changed)
+
+    def _row(self, request: Request, writer: Writer, brief: Brief, fault: str, why: str) -> pools.Row:
+        values: dict[str, JsonValue] = dict(writer.values)
+        if writer.fault:
+            said = json.dumps(values, ensure_ascii=False) + writer.unfinished
+        else:
+            said = self.form.write({**brief.original, **writer.values})
+        info: dict[str, Any] = {"cycle": brief.cycle, "group": request.group, "fault": fault, "why": why}
+        return pools.Row(
+            source=brief.world,
+            prompt=request.prompt,
+            completion=said,
+            skill=request.aim or "",
+            truth=values,
+            weight=0.0,
+            info=info,
+        )
+
+    def _figures(self, rows: Sequence[pools.Row], written: int, n: int) -> dict[str, float]:
+        """How the writing went."""
+        faults = [str(row.info["fault"]) for row in rows]
+        counted = {f"design/{fault}": float(faults.count(fault)) for fault in FAULTS}
+        texts = [row.completion for row in rows]
+        return counted | {
+            "design/candidates": float(len(rows)),
+            "design/total": float(len(self.rows)),
+            "design/fallback": float(n - written),
+            "design/distinct_2": distinct(texts),
+            "design/near_duplicates": faults.count("duplicate") / max(len(rows), 1),
+            "design/length": sum(map(len, texts)) / max(len(rows), 1),
+        }
+
+    # -- step 4 --------------------------------------------------------------------------------------------------------
+
+    def learn(self, outcomes: Sequence[Outcome], scores: Scores, workshop: Workshop) -> None:
+        """Weigh what was written by what came of it, and train on it."""
+        o = self.options
+        mine = [(row, outcome) for row, outcome in zip(self.pending, outcomes, strict=False) if row >= 0]
+        counts = self._counts(mine)
+        values = reward.bell(o.alpha, o.beta)(np.array([k / n if n else 0.0 for k, n in counts]))
+        weights = self._weights(counts, values)
+        for (at, outcome), (k, n), value, weight in zip(mine, counts, values, weights, strict=True):
+            info: dict[str, Any] = {
+                "successes": outcome.successes,
+                "attempts": outcome.attempts,
+                "p": k / n if n else None,
+            }
+            row = self.rows[at]
+            info = {**row.info, **info, "reward": float(value)}
+            self.rows[at] = row.model_copy(update={"weight": float(weight), "info": info})
+        figures = self._train([at for (at, _), w in zip(mine, weights, strict=True) if w > 0], workshop.cycle)
+        rates = [o.successes / o.attempts for o in outcomes if o.attempts]
+        if rates:
+            self.history.append((sum(rates) / len(rates), scores.headline))
+            figures |= watch.band(rates, o.alpha, o.k_min)
+        figures |= {
+            "reward": float(np.mean(values)) if len(values) else 0.0,
+            "kept": float((weights > 0).sum()),
+            "oscillation": watch.oscillation(self.history),
+            "alarm": float(watch.alarm(self.history)),
+        }
+        workshop.report({f"design/{name}": value for name, value in figures.items()})
+        self.pending = []
+
+    def _counts(self, mine: Sequence[tuple[int, Outcome]]) -> Counts:
+        """Successes and attempts behind each design's p, at the granularity that is set."""
+        own = [(outcome.successes, outcome.attempts) for _, outcome in mine]
+        if self.options.p_over == "task":
+            return own
+        whole = self.options.p_over == "batch"
+        keys = ["" if whole else str(self.rows[at].info["group"]) for at, _ in mine]
+        pooled: dict[str, tuple[int, int]] = {}
+        for key, (k, n) in zip(keys, own, strict=True):
+            so_far = pooled.get(key, (0, 0))
+            pooled[key] = (so_far[0] + k, so_far[1] + n)
+        return [pooled[key] for key in keys]
+
+    def _weights(self, counts: Counts, values: reward.Floats) -> reward.Floats:
+        """exp(strength R_env), through the filter."""
+        o = self.options
+        tried = np.array([n >= o.n for _, n in counts], np.float64)
+        share = tried.copy()
+        if o.band != "off" and counts:
+            strict = np.array([reward.passes(k, n, o.alpha, o.k_min) for k, n in counts], np.float64)
+            soft = o.band == "soft" or (o.cold_start and not (strict * tried).any())
+            share *= reward.admitted(counts, o.alpha, o.k_min) if soft else strict
+        return np.exp(o.strength * values) * share
+
+    def _train(self, kept: Sequence[int], cycle: int) -> dict[str, float]:
+        """Passes over the kept records and some old ones."""
+        o = self.options
+        if not o.learn or not kept:
+            return {"updates": 0.0}
+        rng = generator(self.seed, "train", cycle)
+        known = [i for i, row in enumerate(self.rows) if row.weight > 0 and i not in set(kept)]
+        old = rng.permutation(known)[: int(o.old * len(kept))].tolist() if known else []
+        told: list[dict[str, float]] = []
+        for _ in range(o.epochs):
+            order = rng.permutation([*kept, *old])
+            for start in range(0, len(order), o.batch):
+                examples = [self._example(self.rows[int(i)]) for i in order[start : start + o.batch]]
+                told.append(step(self.causal, examples, o.kl, o.kl_cap, o.micro))
+        means = {name: sum(t[name] for t in told) / len(told) for name in told[0]}
+        return means | {"updates": float(len(told))}
+
+    def _example(self, row: pools.Row) -> Example:
+        values: Any = row.truth
+        return Example(rendered(self.causal.tokenizer, row.prompt), self.form.tokens(values), row.weight)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path) -> None:
+        """Write what is trained, its optimiser, the pool, and what waits for an outcome."""
+        state: dict[str, JsonValue] = {
+            "pending": list(self.pending),
+            "history": [list(point) for point in self.history],
+        }
+        checkpoint.write(folder, self.causal.arrays(), state)
+        pools.write(folder / pools.ENV, self.rows)
+
+    def load(self, folder: Path) -> None:
+        """Read them."""
+        arrays, state = checkpoint.read(folder)
+        self.causal.restore(arrays, folder)
+        self.rows = pools.read(folder / pools.ENV)
+        try:
+            self.pending = [int(at) for at in state["pending"]]
+            self.history = [(float(p), float(score)) for p, score in state["history"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error

@@ -1,0 +1,90 @@
+"""Regression: how the environment policy learns (GenEnv, section 3): by weight, near where it began, in small steps.
+
+Each record is a request, the reply that answered it, and a weight. The loss is the weighted mean of the replies'
+negative log-likelihood, plus `kl` times the divergence from the *initial* model. After a step the divergence from the
+model just before it is measured; where it is above `cap`, the step is halved until it is not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from curricle.llm.causal import Causal, token_logits
+
+HALVINGS = 12
+
+
+@dataclass(frozen=True)
+class Example:
+    """One record of D_env in tokens."""
+
+    prompt: list[int]
+    reply: list[int]
+    weight: float
+
+
+def divergence(logits: Any, other: Any, real: Any) -> Any:
+    """KL(p || q) of next-token odds, the mean over all real tokens, from two stacks of logits."""
+    log_p, log_q = logits.log_softmax(-1), other.log_softmax(-1)
+    each = (log_p.exp() * (log_p - log_q)).sum(-1)
+    return (each * real).sum() / real.sum().clamp(min=1)
+
+
+def unlikelihood(logits: Any, tokens: Any, real: Any) -> Any:
+    """Negative log-likelihood of each reply, the mean over its tokens."""
+    log_p = logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+    return -(log_p * real).sum(1) / real.sum(1).clamp(min=1)
+
+
+def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int) -> dict[str, float]:
+    """One update from a batch of examples; says how far it went."""
+    model, optimizer = causal.model, causal.optimizer
+    parts = [examples[i : i + micro] for i in range(0, len(examples), micro)]
+    total, pad = sum(e.weight for e in examples), causal.tokenizer.pad_token_id
+    optimizer.zero_grad(set_to_none=True)
+    loss_sum = kl_sum = 0.0
+    before: Any = None
+    for part in parts:
+        prompts, replies = [e.prompt for e in part], [e.reply for e in part]
+        logits, tokens, real = token_logits(model, prompts, replies, pad)
+        with causal.origin() as origin, torch.no_grad():
+            initial, _, _ = token_logits(origin, prompts, replies, pad)
+        weights = torch.tensor([e.weight / total for e in part], device=logits.device)
+        fit = (weights * unlikelihood(logits, tokens, real)).sum()
+        away = divergence(logits, initial, real) * len(part) / len(examples)
+        (fit + kl * away).backward()
+        loss_sum, kl_sum = loss_sum + float(fit.detach()), kl_sum + float(away.detach())
+        before = (part, logits.detach()) if before is None else before
+    torch.nn.utils.clip_grad_norm_([p for _, p in causal.trained()], 1.0)
+    moved, scale = _capped(causal, before, cap)
+    optimizer.zero_grad(set_to_none=True)
+    return {"loss": loss_sum, "kl_initial": kl_sum, "kl_step": moved, "step_scale": scale}
+
+
+def _capped(causal: Causal, before: tuple[Sequence[Example], Any], cap: float) -> tuple[float, float]:
+    """Make the optimiser's step, or the largest half, quarter, ... of it that stays under the cap.
+
+    The divergence is measured on the first examples of the batch, as many as go through the network at a time.
+    """
+    part, old = before
+    was = [(p, p.detach().clone()) for _, p in causal.trained()]
+    causal.optimizer.step()
+    now = [p.detach().clone() for p, _ in was]
+    scale = 1.0
+    for _ in range(HALVINGS + 1):
+        with torch.no_grad():
+            logits, _, real = token_logits(
+                causal.model, [e.prompt for e in part], [e.reply for e in part], causal.tokenizer.pad_token_id
+            )
+            moved = float(divergence(logits, old, real))
+            if moved <= cap:
+                return moved, scale
+            scale /= 2
+            for (p, start), end in zip(was, now, strict=True):
+                p.copy_(start + scale * (end - start))
+    with torch.no_grad():  # no step of this direction is small enough
+        for p, start in was:
+            p.copy_(start)
+    return 0.0, 0.0

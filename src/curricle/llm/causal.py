@@ -1,0 +1,204 @@
+"""Causal: any Hugging Face causal model as a player: loading, an adapter or all weights, what it began as, checkpoints.
+
+In: a folder, a hub id or `embedded` (the model that `curricle model` puts into the user's cache). What is trained is
+either every weight or a LoRA adapter; the model it began as stays at hand for KL terms. A checkpoint holds what is
+trained and its optimiser, nothing else: the rest comes from the model's own files.
+"""
+
+import copy
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from curricle.errors import ModelError, RunDamaged
+from curricle.llm.extra import needed
+from curricle.records import Options
+from curricle.seeds import derive
+
+EMBEDDED = "embedded"
+Arrays = dict[str, NDArray[Any]]
+
+
+class CausalOptions(Options):
+    """Which model, and how much of it is trained."""
+
+    model: str = Field(
+        EMBEDDED, min_length=1, description="Folder, GGUF file or hub id of a causal model; or: embedded."
+    )
+    lora: int = Field(0, ge=0, description="Rank of a LoRA adapter that is trained instead of all weights; 0: all.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Where it runs; auto takes a GPU if there is one."
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="Type of the weights; bfloat16 suits a base under an adapter, and rounds small steps away.",
+    )
+    spread: bool = Field(False, description="Lay the layers over all GPUs of this machine, for models one cannot hold.")
+    rate: float = Field(1e-6, ge=0, description="Learning rate of AdamW.")
+    decay: float = Field(0.0, ge=0, description="Weight decay.")
+
+
+class Causal:
+    """One model, its tokenizer, its optimiser, and the model it began as."""
+
+    def __init__(self, options: CausalOptions, who: str, seed: int) -> None:
+        self.options, self.who = options, who
+        self.device = _device(options.device, who)
+        self.tokenizer, model = _loaded(options, who)
+        model = model if options.spread else model.to(self.device)
+        self.ends: list[int] = _ends(model, self.tokenizer)
+        self._origin: Any = None
+        if options.lora:
+            self.model: Any = _adapted(model, options.lora, derive(seed, "lora"))
+        else:
+            self.model = model
+            self._origin = copy.deepcopy(model).requires_grad_(False).eval()
+        self.model.eval()
+        trained = [p for _, p in self.trained()]
+        self.optimizer = torch.optim.AdamW(trained, lr=options.rate, weight_decay=options.decay)
+
+    @property
+    def frozen(self) -> Any:
+        """The model it began as, where that is one of its own; with an adapter it is the base underneath."""
+        return self._origin
+
+    @property
+    def context(self) -> int:
+        """Tokens it can look at."""
+        return int(getattr(self.model.config, "max_position_embeddings", 0) or 2048)
+
+    def trained(self) -> Iterator[tuple[str, Any]]:
+        """The parameters that are trained, by name."""
+        return ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
+
+    @contextmanager
+    def origin(self) -> Iterator[Any]:
+        """The model as it was before any training."""
+        if self._origin is not None:
+            yield self._origin
+            return
+        with self.model.disable_adapter():
+            yield self.model
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def arrays(self) -> Arrays:
+        """What is trained, and its optimiser's memory."""
+        found: Arrays = {}
+        for name, p in self.trained():
+            found[f"weight/{name}"] = _plain(p)
+            for key, value in sorted(self.optimizer.state.get(p, {}).items()):
+                found[f"{key}/{name}"] = _plain(torch.as_tensor(value))
+        return found
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], folder: Path) -> None:
+        """Take up what `arrays` gave."""
+        for name, p in self.trained():
+            stored = arrays.get(f"weight/{name}")
+            if stored is None or stored.shape != tuple(p.shape):
+                raise RunDamaged(f"checkpoint {folder} does not fit {self.who} with model {self.options.model!r}")
+            with torch.no_grad():
+                p.copy_(torch.from_numpy(stored))
+            keys = ("step", "exp_avg", "exp_avg_sq")
+            kept = {key: torch.from_numpy(arrays[f"{key}/{name}"]) for key in keys if f"{key}/{name}" in arrays}
+            self.optimizer.state.pop(p, None)
+            if kept:
+                moments = {key: kept[key].to(p.device, p.dtype).clone() for key in keys[1:]}
+                self.optimizer.state[p] = {"step": kept["step"].clone(), **moments}
+
+
+def token_logits(model: Any, prompts: list[list[int]], replies: list[list[int]], pad: int) -> tuple[Any, Any, Any]:
+    """Logits before every token of each reply, (rows, tokens, words); those tokens; and which of them are real."""
+    longest, most = max(map(len, prompts)), max(map(len, replies))
+    ids = torch.full((len(prompts), longest + most), pad)
+    seen = torch.zeros_like(ids)
+    for row, (prompt, reply) in enumerate(zip(prompts, replies, strict=True)):
+        ids[row, longest - len(prompt) : longest + len(reply)] = torch.tensor(prompt + reply)
+        seen[row, longest - len(prompt) : longest + len(reply)] = 1
+    device = next(model.parameters()).device
+    ids, seen = ids.to(device), seen.to(device)
+    positions = (seen.cumsum(1) - 1).clamp(min=0)
+    logits = model(input_ids=ids, attention_mask=seen, position_ids=positions, logits_to_keep=most + 1).logits
+    return logits[:, :-1].float(), ids[:, longest:], seen[:, longest:].bool()
+
+
+def _device(wanted: str, who: str) -> torch.device:
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f"{who}: device = 'cuda', but torch {torch.__version__} sees no GPU; use 'auto' or 'cpu'")
+    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _loaded(options: CausalOptions, who: str) -> tuple[Any, Any]:
+    """Tokenizer and model; no code that comes with a model is run."""
+    transformers = needed("transformers")
+    transformers.utils.logging.disable_progress_bar()  # the command line shows progress of its own
+    name, kind = options.model, {"dtype": getattr(torch, options.dtype)}
+    if options.spread and torch.cuda.is_available():
+        kind["device_map"] = "balanced"
+    try:
+        place, more = name, dict[str, str]()
+        if name == EMBEDDED or name.endswith(".gguf"):
+            needed("gguf")
+            path = _embedded() if name == EMBEDDED else Path(name)
+            place, more = str(path.parent), {"gguf_file": path.name}
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place, **more)
+        model = transformers.AutoModelForCausalLM.from_pretrained(place, **more, **kind)
+        model = _plainly(model) if more else model
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ModelError(f"{who}: the model {name!r} cannot be loaded: {str(error).splitlines()[0]}") from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.padding_side = "left"
+    return tokenizer, model
+
+
+def _embedded() -> Path:
+    """The embedded model's file, which `curricle model` fetched."""
+    found: Path = importlib.import_module("curricle.llm.weights").stock()
+    return found
+
+
+def _plainly(model: Any) -> Any:
+    """The same weights in a model that does not think of itself as quantised: trainers refuse those."""
+    config = copy.deepcopy(model.config)
+    del config.quantization_config
+    plain = type(model)(config).to(model.dtype)
+    plain.load_state_dict(model.state_dict())
+    plain.generation_config = model.generation_config
+    return plain
+
+
+def _ends(model: Any, tokenizer: Any) -> list[int]:
+    """Tokens that end a reply; sampling settings that come with a model are dropped, for they would bend its odds."""
+    GenerationConfig = needed("transformers").GenerationConfig
+
+    known = model.generation_config.eos_token_id
+    known = known if isinstance(known, list) else [known]
+    ends = [int(end) for end in dict.fromkeys([tokenizer.eos_token_id, *known]) if end is not None]
+    if not ends:
+        raise ModelError(
+            f"the tokenizer of {model.config._name_or_path!r} has no end-of-text token; choose another model"
+        )
+    model.generation_config = GenerationConfig(eos_token_id=ends, pad_token_id=tokenizer.pad_token_id)
+    return ends
+
+
+def _adapted(model: Any, rank: int, seed: int) -> Any:
+    peft = needed("peft")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+        return peft.get_peft_model(model, config)
+
+
+def _plain(tensor: torch.Tensor) -> NDArray[Any]:
+    """As numpy, which knows no bfloat16; going through float32 loses nothing."""
+    tensor = tensor.detach().cpu()
+    return np.ascontiguousarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())

@@ -1,0 +1,16 @@
+"""Extra: packages that only language-model players need, imported when first used."""
+
+import importlib
+from typing import Any
+
+from curricle.errors import ModelError
+
+
+def needed(name: str) -> Any:
+    """Import a package of the `llm` extra, or say how to get it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ModelError(
+            f"language models as players need {name}: pip install 'curricle[llm]' ({type(error).__name__}: {error})"
+        ) from error

@@ -1,0 +1,144 @@
+"""Sampling: many replies at once, as fast as the hardware allows.
+
+    plain        batched `generate` with a growing cache; what a CPU uses
+    static       fixed shapes: a static cache, compiled and replayed as CUDA graphs; what a GPU uses
+    continuous   transformers' continuous batching: finished rows make room for waiting ones; for lengths that differ
+
+On one GPU a copy of the model in bfloat16 speaks, with the adapter merged into it; `refresh` copies the trained weights
+over. The copy's addresses never change, so what was compiled stays valid. Replies are drawn from the model's own odds
+at `temperature`, 0 being greedy. A call's seed decides all its draws.
+"""
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from curricle.llm.causal import Causal
+from curricle.llm.extra import needed
+
+Kind = Literal["auto", "plain", "static", "continuous"]
+SHORTEST = 64
+"""Prompts are padded to this length, or twice, four times, ... of it, where each new shape has to be compiled."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The tokens of one reply, the one that ended it included, and whether it ended by itself."""
+
+    ids: list[int]
+    ended: bool
+
+
+class Sampler:
+    """Draws replies from a player's model as it is now."""
+
+    def __init__(self, causal: Causal, kind: Kind = "auto", batch: int = 64) -> None:
+        self.causal, self.batch = causal, batch
+        on_gpu = causal.device.type == "cuda"
+        self.kind = ("static" if on_gpu else "plain") if kind == "auto" else kind
+        self.speaker: Any = _speaker(causal) if on_gpu and not causal.options.spread else None
+
+    def refresh(self) -> None:
+        """Take over what was learnt since the last time; on a CPU the trained model itself speaks."""
+        if self.speaker is not None:
+            _copy_over(self.causal.model, self.speaker)
+
+    def sample(self, prompts: Sequence[list[int]], *, most: int, temperature: float, seed: int) -> list[Reply]:
+        """One reply a prompt, of at most `most` tokens."""
+        devices = [self.causal.device] if self.causal.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), torch.no_grad(), self.speaking() as model:
+            torch.manual_seed(seed)
+            if self.kind == "continuous":
+                return self._continuous(model, prompts, most, temperature)
+            parts = [prompts[start : start + self.batch] for start in range(0, len(prompts), self.batch)]
+            return [reply for part in parts for reply in self._batch(model, part, most, temperature)]
+
+    @contextmanager
+    def speaking(self) -> Iterator[Any]:
+        """The model that speaks, in the right mode."""
+        model = self.causal.model if self.speaker is None else self.speaker
+        was_training = model.training
+        model.eval()
+        try:
+            yield model
+        finally:
+            model.train(was_training)
+
+    def _batch(self, model: Any, prompts: Sequence[list[int]], most: int, temperature: float) -> list[Reply]:
+        rows, longest = list(prompts), max(map(len, prompts))
+        if self.kind == "static":
+            rows += [prompts[0]] * (self.batch - len(rows))
+            longest = max(SHORTEST, 1 << (longest - 1).bit_length())
+        pad = self.causal.tokenizer.pad_token_id
+        ids = torch.full((len(rows), longest), pad)
+        seen = torch.zeros_like(ids)
+        for row, prompt in enumerate(rows):
+            ids[row, longest - len(prompt) :] = torch.tensor(prompt)
+            seen[row, longest - len(prompt) :] = 1
+        more = {"cache_implementation": "static"} if self.kind == "static" else {}
+        device = self.causal.device
+        out = model.generate(
+            input_ids=ids.to(device), attention_mask=seen.to(device), **self._manner(most, temperature), **more
+        )
+        return [self._reply(row[longest:].tolist()) for row in out[: len(prompts)].cpu()]
+
+    def _continuous(self, model: Any, prompts: Sequence[list[int]], most: int, temperature: float) -> list[Reply]:
+        GenerationConfig = needed("transformers").GenerationConfig
+
+        manner = GenerationConfig(
+            eos_token_id=self.causal.ends,
+            pad_token_id=self.causal.tokenizer.pad_token_id,
+            **self._manner(most, temperature),
+        )
+        done = model.generate_batch(list(prompts), generation_config=manner, progress_bar=False)
+        by_number = sorted(done.items(), key=lambda pair: int("".join(c for c in pair[0] if c.isdigit()) or 0))
+        return [self._reply(list(output.generated_tokens)) for _, output in by_number]
+
+    def _manner(self, most: int, temperature: float) -> dict[str, Any]:
+        if not temperature:
+            return {"do_sample": False, "max_new_tokens": most}
+        return {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0, "max_new_tokens": most}
+
+    def _reply(self, ids: list[int]) -> Reply:
+        """Cut at the first end; what follows it is padding."""
+        for place, token in enumerate(ids):
+            if token in self.causal.ends:
+                return Reply(ids[: place + 1], True)
+        return Reply(ids, False)
+
+
+def _speaker(causal: Causal) -> Any:
+    """A model of the same shape for speaking only, in bfloat16, without an adapter."""
+    base = causal.model.get_base_model() if causal.options.lora else causal.model
+    if causal.options.lora:
+        with torch.device(causal.device):
+            speaker = type(base)(copy.deepcopy(base.config))
+    else:
+        speaker = copy.deepcopy(base)
+    speaker.generation_config = copy.deepcopy(base.generation_config)
+    speaker = speaker.to(causal.device).requires_grad_(False).eval()
+    for p in speaker.parameters():  # buffers stay: positions in bfloat16 would be wrong
+        p.data = p.data.to(torch.bfloat16)
+    _copy_over(causal.model, speaker)
+    return speaker
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator,unused-ignore]
+def _copy_over(model: Any, speaker: Any) -> None:
+    """Copy weights in place, an adapter's share added."""
+    layers = dict(model.named_modules())
+    sources = dict(model.named_parameters(remove_duplicate=False))
+    prefix = "base_model.model." if hasattr(model, "peft_config") else ""
+    for name, target in speaker.named_parameters():
+        layer, _, leaf = (prefix + name).rpartition(".")
+        if f"{layer}.base_layer.{leaf}" in sources:
+            weight = sources[f"{layer}.base_layer.{leaf}"]
+            if leaf == "weight":
+                weight = weight + layers[layer].get_delta_weight(model.active_adapter)
+        else:
+            weight = sources[prefix + name]
+        target.copy_(weight)

@@ -1,0 +1,230 @@
+"""The language-model agent: it learns, counts its own rollouts, keeps a pool, and resumes to the bit."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from parts import VAULT, quiet
+from small_model import Pick, Steps, kind, tiny
+
+from curricle.agents.grpo import GRPO, GRPOOptions
+from curricle.errors import AgentError, ModelError, RunDamaged
+from curricle.llm import extra, pools
+from curricle.llm.causal import Causal, CausalOptions
+from curricle.llm.sampling import Reply, Sampler, _copy_over
+from curricle.records import Message, Verdict
+
+
+def agent(world=None, **options):
+    given = {"model": tiny(), "device": "cpu", "most_tokens": 4, "tasks": 2, "group": 4, "micro": 8, **options}
+    return GRPO(world or Pick(), GRPOOptions(**given))
+
+
+def scripted(one, *answers):
+    """Let an agent say given words, in turn, instead of its own."""
+    model, said = one.causal, list(answers)
+
+    def speak(prompts, seed):
+        replies = []
+        for _ in prompts:
+            words = said.pop(0)
+            said.append(words)
+            end = [] if words is None else [model.ends[0]]
+            replies.append(
+                Reply([*model.tokenizer("on and on" if words is None else words)["input_ids"], *end], words is not None)
+            )
+        return replies
+
+    one._speak = speak
+
+
+def test_a_tiny_model_learns_to_say_the_right_kind_of_letter():
+    one, world = agent(rate=1e-2, tasks=4, group=8, micro=32, most_tokens=2), Pick()
+    before, *_ = one.practise([world.unaltered()], 160, seed=0, report=quiet)
+    one.practise([world.unaltered()], 1280, seed=1, report=quiet)
+    after, *_ = one.practise([world.unaltered()], 160, seed=2, report=quiet)
+    assert before.rate < 0.5 < 0.9 < after.rate
+
+
+@pytest.mark.parametrize("lora", [0, 4])
+def test_practice_in_parts_with_a_checkpoint_between_is_practice_in_one(lora, tmp_path):
+    """Optimiser, pool and odds carry over: a second agent that loads the first one's checkpoint goes on alike."""
+    designs = [
+        Pick().unaltered(),
+        Pick().unaltered().model_copy(update={"setting": Pick().setting({"letter": "b"}).values}),
+    ]
+    options = {"lora": lora, "rate": 1e-2, "replay": 0.3, "iterations": 2}
+    one, other = agent(**options), agent(**options)
+    one.practise(designs, 24, seed=1, report=quiet)
+    one.save(make(tmp_path / "one"))
+    other.load(tmp_path / "one")
+    first, second = (x.practise(designs, 24, seed=2, report=quiet) for x in (one, other))
+    assert first == second
+    for x, name in ((one, "a"), (other, "b")):
+        x.save(make(tmp_path / name))
+    names = [path.name for path in (tmp_path / "a").iterdir()]
+    assert sorted(names) == ["arrays.safetensors", "d_train.parquet", "state.json"]
+    assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names)
+
+
+def make(folder):
+    folder.mkdir()
+    return folder
+
+
+def test_what_goes_wrong_is_counted_and_stays_out_of_the_pool():
+    one, told = agent(turns=1), []
+    scripted(one, "aye", None, "", "zoo")  # good or not, endless, empty
+    (outcome,) = one.practise([Pick().unaltered()], 8, seed=0, report=lambda done, figures: told.append(figures))
+    right = sum(kind(word) == "a" for word in ("aye", "on and on", "zoo"))
+    assert (outcome.attempts, outcome.spent, outcome.successes) == (8, 8, 2 * right)
+    assert outcome.tried == {"vowel": 8} and outcome.reward == outcome.successes
+    assert (told[-1]["practice/endless"], told[-1]["practice/empty"]) == (0.25, 0.25)
+    (row,) = one.pool.values()
+    assert row.info["attempts"] == 8 and row.completion in ("aye", "zoo")
+    scripted(one, None)
+    one.pool.clear()
+    one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
+    assert not one.pool, "no valid trace, no row"
+
+
+def test_a_verifier_that_breaks_down_is_counted_and_a_prompt_that_is_too_long_is_not_tried():
+    class Broken(Pick):
+        id = "broken-v1"
+
+        def score(self, task, transcript):
+            raise RecursionError("junk")
+
+    class Long(Pick):
+        id = "long-v1"
+
+        def tasks(self, setting, n, seed):
+            tasks = super().tasks(setting, n, seed)
+            return [t.model_copy(update={"prompt": (Message(role="user", content="word " * 9000),)}) for t in tasks]
+
+    for world, fault in ((Broken(), "unjudged"), (Long(), "too_long")):
+        told = {}
+        (outcome,) = agent(world).practise(
+            [world.unaltered()], 8, seed=0, report=lambda _, seen, to=told: to.update(seen)
+        )
+        assert told[f"practice/{fault}"] == 1.0 and outcome.successes == 0 and outcome.attempts == 8
+
+
+def test_replay_draws_old_tasks_and_counts_them_for_nobody():
+    one, world = agent(replay=1.0), Pick()
+    scripted(one, "aye")
+    (first,) = one.practise([world.unaltered()], 8, seed=0, report=quiet)
+    assert first.attempts == first.spent == 8, "nothing to replay yet"
+    (second,) = one.practise([world.unaltered()], 8, seed=1, report=quiet)
+    assert (second.attempts, second.spent) == (0, 8) and [r.info["attempts"] for r in one.pool.values()] == [16]
+
+
+def test_the_pool_is_read_by_others(tmp_path):
+    """As TRL and verl do: a chat list, a ground truth, a data source."""
+    from datasets import load_dataset
+
+    one = agent()
+    scripted(one, "aye")
+    one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
+    one.save(tmp_path)
+    rows = load_dataset(
+        "parquet", data_files=str(tmp_path / pools.TRAIN), split="train", cache_dir=str(tmp_path / "cache")
+    )
+    assert rows[0]["prompt"] == [{"role": "user", "content": "a"}] and rows[0]["data_source"] == "pick-v1"
+    assert rows[0]["reward_model"] == {"style": "rule", "ground_truth": '"a"'} and rows[0]["ability"] == "vowel"
+    assert pools.read(tmp_path / pools.TRAIN) == list(one.pool.values())
+    (tmp_path / pools.TRAIN).write_bytes(b"junk")
+    with pytest.raises(RunDamaged, match=pools.TRAIN):
+        one.load(tmp_path)
+
+
+def test_conversations_are_practised_with_credit_by_turn():
+    one, told = agent(Steps(), step_weight=1.0, turns=3, rate=1e-3), []
+    scripted(one, "aye", "bee", "cat", "dot")
+    one.practise([Steps().unaltered()], 16, seed=0, report=lambda done, figures: told.append(figures))
+    assert told[-1]["practice/turns"] == 2.0 and told[-1]["practice/grad_norm"] > 0
+
+
+def test_rollouts_can_be_drawn_by_trl_itself():
+    """Its own settings then decide how: here plain generate, elsewhere vLLM."""
+    one = agent(sampler="trl", rate=1e-3)
+    (outcome,) = one.practise([Pick().unaltered()], 16, seed=0, report=quiet)
+    again = agent(sampler="trl", rate=1e-3).practise([Pick().unaltered()], 16, seed=0, report=quiet)
+    assert outcome.attempts == 16 and [outcome] == again
+
+
+def test_the_heavy_packages_are_imported_late():
+    heavy = "{'transformers', 'trl', 'peft', 'datasets'}"
+    code = f"import sys, curricle.agents.grpo, curricle.designers.language; print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "set()", (done.stdout, done.stderr)
+
+
+def test_sampled_tests_are_decided_by_their_seed_alone():
+    one, world = agent(test_temperature=1.0), Pick()
+    three = one.measure([world.unaltered()] * 3, [5, 5, 6], 4)
+    assert three[0] == three[1] and three[2] == one.measure([world.unaltered()], [6], 4)[0]
+
+
+def test_batched_replies_are_those_of_one_at_a_time():
+    model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
+    prompts = [[5, 6, 7], [8], [9, 10, 11, 12, 13]]
+    many = Sampler(model, "plain", 2).sample(prompts, most=6, temperature=0, seed=0)
+    assert many == [Sampler(model).sample([p], most=6, temperature=0, seed=0)[0] for p in prompts]
+    static = Sampler(model, "static", 4).sample(prompts, most=6, temperature=0, seed=0)
+    assert static == many, "a static cache changes nothing"
+
+
+def test_the_speaker_of_a_gpu_has_the_adapter_merged():
+    from transformers import LlamaForCausalLM
+
+    model = Causal(CausalOptions(model=tiny(), device="cpu", lora=4), "test", 0)
+    with torch.no_grad():
+        for _, p in model.trained():
+            p.add_(0.1)
+    speaker = LlamaForCausalLM(model.model.get_base_model().config).eval()
+    _copy_over(model.model, speaker)
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        assert torch.allclose(speaker(ids).logits, model.model(ids).logits, atol=1e-4)
+        with model.origin() as origin:
+            assert not torch.allclose(speaker(ids).logits, origin(ids).logits, atol=1e-2)
+
+
+def test_refusals_name_the_value(monkeypatch):
+    with pytest.raises(AgentError, match="grpo-v1 answers text tasks, but vault-v1"):
+        GRPO(VAULT())
+    with pytest.raises(ModelError, match="'/no/such' cannot be loaded"):
+        agent(model="/no/such")
+    with pytest.raises(AgentError, match=r"'use_vlm'.*no setting of TRL"):
+        agent(trl={"use_vlm": True}).practise([Pick().unaltered()], 8, seed=0, report=quiet)
+    with pytest.raises(ModelError, match="device = 'cuda', but torch"):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        agent(device="cuda")
+    monkeypatch.setattr("importlib.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    with pytest.raises(ModelError, match=r"need trl: pip install 'curricle\[llm\]'"):
+        extra.needed("trl")
+
+
+def test_a_checkpoint_of_another_model_is_named(tmp_path):
+    agent(lora=4).save(tmp_path)
+    with pytest.raises(RunDamaged, match="does not fit grpo-v1"):
+        agent().load(tmp_path)
+
+
+def test_the_verdict_is_of_the_response_alone():
+    """What the world judged is what the agent said: no template, no prompt, no end token."""
+    heard = []
+
+    class Listening(Pick):
+        id = "listening-v1"
+
+        def score(self, task, transcript):
+            heard.append(transcript[0].content)
+            return Verdict(reward=0.0)
+
+    one = agent(Listening())
+    scripted(one, " spaces stay ")
+    one.practise([Listening().unaltered()], 8, seed=0, report=quiet)
+    assert set(heard) == {" spaces stay "}

@@ -1,0 +1,224 @@
+"""The mathematics of both language-model players, against values worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from small_model import Pick, Steps, tiny
+from toys import LadderSetting
+
+from curricle.agents.attempts import Attempt, Turn, attempt
+from curricle.agents.credit import relative, step_advantages, token_advantages
+from curricle.agents.trainer import Grpo, LearningOptions
+from curricle.designers import watch
+from curricle.designers.language import Language, LanguageOptions
+from curricle.designers.regression import Example, divergence, step, unlikelihood
+from curricle.llm.causal import Causal, CausalOptions, token_logits
+from curricle.llm.sampling import Reply
+from curricle.records import Design, Message, Outcome, Task, Verdict
+
+
+def causal(**options):
+    return Causal(CausalOptions(model=tiny(), device="cpu", **options), "test", 0)
+
+
+def test_advantages_inside_a_group():
+    mean, std = 0.25, math.sqrt(((0.75**2) + 3 * 0.25**2) / 3)
+    assert relative([1, 0, 0, 0]) == pytest.approx([(1 - mean) / (std + 1e-4)] + [(0 - mean) / (std + 1e-4)] * 3)
+    assert relative([1, 1, 1]) == [0, 0, 0] and relative([1]) == [0.0]
+
+
+def episode(reward, *states, task="t"):
+    turns = [Turn(3 * i, 3 * i + 2, state) for i, state in enumerate(states)]
+    return Attempt(
+        Task(id=task, prompt=(Message(role="user", content="go"),), skill="s"),
+        0,
+        [1],
+        ids=[0] * (3 * len(states) - 1),
+        turns=turns,
+        verdict=Verdict(reward=reward),
+    )
+
+
+def test_advantages_by_turn_group_equal_states_of_one_task():
+    """Two episodes share the start; one passes 'a' twice as late; another task's equal state is not compared."""
+    tries = [
+        episode(1.0, "start", "a"),
+        episode(0.0, "start", "b"),
+        episode(1.0, "start", "c", "a"),
+        episode(1.0, "a", task="u"),
+    ]
+    found = step_advantages(tries, 0.5)
+    start = relative([0.5, 0.0, 0.25])  # one turn later each: 1 * 0.5, 0, 1 * 0.25
+    assert [found[i][0] for i in range(3)] == pytest.approx(start)
+    assert found[0][1] == found[2][2] == 0.0, "both reached 'a' and won in that very turn"
+    assert found[1][1] == found[2][1] == found[3][0] == 0.0, "alone in their state"
+    rows = token_advantages(tries, 0.5, 9)
+    assert rows[0] == pytest.approx([start[0], start[0], 0, 0, 0, 0, 0, 0, 0]), "the world's tokens have none"
+
+
+def test_turns_of_the_world_are_masked_and_its_words_are_heard():
+    model, asked = causal(), []
+
+    def speak(prompts, seed):
+        asked.append([model.tokenizer.decode(p) for p in prompts])
+        said = "b" if len(asked) == 1 else "a"  # b is of the kind 'c': cold; then a is 'b'
+        return [Reply([*model.tokenizer(said)["input_ids"], model.ends[0]], True) for _ in prompts]
+
+    world = Steps()
+    task = world.tasks(world.Setting(letter="b"), 1, 0)[0]
+    (one,) = attempt(world, [(task, 0)], model, speak, 8, 5, 0)
+    assert asked[1] == [
+        "<|start|>user\nb<|end|>\n<|start|>assistant\nb<|end|>\n<|start|>user\ncold<|end|>\n<|start|>assistant\n"
+    ]
+    assert one.verdict.reward == 1.0 and one.shown == ("consonant",) and not one.fault
+    mine = [token for token, own in zip(one.ids, one.mask, strict=True) if own]
+    assert model.tokenizer.decode(mine) == "b<|end|>a<|end|>" and one.length == 4
+    assert [(t.state, one.mask[t.start : t.end]) for t in one.turns] == [("b", [1, 1]), ("cold", [1, 1])]
+
+
+def test_the_gradient_of_an_update_is_that_of_grpo():
+    """TRL's update, reckoned apart: clip inactive, KL and entropy off, one batch, advantages by turn."""
+    options = LearningOptions(
+        model=tiny(), device="cpu", kl=0.0, entropy=0.0, rate=0.0, group=2, tasks=1, micro=2, step_weight=0.5
+    )
+    model, world = Causal(options, "test", 0), Pick()
+    task = world.tasks(world.Setting(), 1, 0)[0]
+    words = model.tokenizer("hello")["input_ids"]
+    prompt = model.tokenizer("say")["input_ids"]
+
+    def rollout(slots):
+        tries = [
+            Attempt(task, 0, prompt, ids=[*words, 9, 9, *words], mask=[1] * len(words) + [0, 0] + [1] * len(words)),
+            Attempt(task, 0, prompt, ids=[7, 8], mask=[1, 1]),
+        ]
+        n = len(words)
+        tries[0].turns = [Turn(0, n, "x"), Turn(n + 2, 2 * n + 2, "y")]
+        tries[1].turns = [Turn(0, 2, "x")]
+        tries[0].verdict = Verdict(reward=1.0)
+        kept.extend(tries)
+        return tries
+
+    kept, grads = [], {}
+    grpo = Grpo(model, options, rollout)
+    model.optimizer.register_step_pre_hook(lambda *_: grads.update({n: p.grad.clone() for n, p in model.trained()}))
+    grpo.run(iter([(task, 0)] * 4), 1, 0, lambda *_: None)
+    whole = relative([1.0, 0.0])
+    steps = token_advantages(kept, 0.95, len(kept[0].ids))
+    model.optimizer.zero_grad()
+    loss = torch.zeros(())
+    for row, one in enumerate(kept):
+        logits, tokens, _ = token_logits(model.model, [prompt], [one.ids], model.tokenizer.pad_token_id)
+        log_p = logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1))[0, :, 0]
+        mask = torch.tensor(one.mask, dtype=torch.float32)
+        advantage = whole[row] + 0.5 * torch.tensor(steps[row][: len(one.ids)])
+        loss = loss - (log_p * advantage * mask).sum() / mask.sum() / 2
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_([p for _, p in model.trained()], 1.0)
+    assert norm > 0.01
+    for name, p in model.trained():
+        assert torch.allclose(grads[name], p.grad, atol=2e-5), name
+
+
+def test_divergence_and_likelihood_of_two_tokens():
+    p, q = [0.5, 0.25, 0.25], [0.25, 0.25, 0.5]
+    logits = torch.tensor([[p, p]]).log()
+    other = torch.tensor([[q, p]]).log()
+    kl = 0.5 * math.log(2) + 0.25 * math.log(0.5)
+    real = torch.tensor([[True, True]])
+    assert float(divergence(logits, other, real)) == pytest.approx(kl / 2)
+    assert float(divergence(logits, other, torch.tensor([[True, False]]))) == pytest.approx(kl)
+    tokens = torch.tensor([[0, 2]])
+    assert float(unlikelihood(logits, tokens, real)[0]) == pytest.approx((math.log(2) + math.log(4)) / 2)
+
+
+def test_logits_do_not_hang_on_padding():
+    model = causal()
+    pad = model.tokenizer.pad_token_id
+    alone, _, _ = token_logits(model.model, [[5, 6]], [[7, 8, 9]], pad)
+    beside, _, real = token_logits(model.model, [[5, 6], [1, 2, 3, 4]], [[7, 8, 9], [1]], pad)
+    assert torch.allclose(alone[0], beside[0], atol=1e-5) and real.tolist() == [[1, 1, 1], [1, 0, 0]]
+
+
+@pytest.mark.parametrize("lora", [0, 4])
+def test_regression_fits_what_weighs_and_stays_under_its_cap(lora):
+    model = causal(rate=1e-2, lora=lora)
+    liked, other = Example([5, 6], [20, 21, 22], 3.0), Example([5, 6], [30, 31, 32], 0.5)
+
+    def costs():
+        with torch.no_grad():
+            out = token_logits(model.model, [liked.prompt] * 2, [liked.reply, other.reply], 0)
+        return unlikelihood(*out).tolist()
+
+    before, told = costs(), []
+    for _ in range(12):
+        told.append(step(model, [liked, other], 0.1, 0.02, 8))
+    weighted = (3 * before[0] + 0.5 * before[1]) / 3.5
+    assert told[0]["loss"] == pytest.approx(weighted, rel=1e-5) and told[0]["kl_initial"] == pytest.approx(0, abs=1e-6)
+    assert all(0 <= t["kl_step"] <= 0.02 for t in told) and (lora or min(t["step_scale"] for t in told) < 1)
+    assert costs()[0] < before[0] - 0.05 and told[-1]["kl_initial"] > told[1]["kl_initial"]
+
+
+def test_a_step_that_may_not_move_does_not():
+    model = causal(rate=0.5)
+    before = {name: p.detach().clone() for name, p in model.trained()}
+    told = step(model, [Example([5], [20], 1.0)], 0.0, 1e-30, 8)
+    assert told["step_scale"] == 0.0 and all(torch.equal(before[name], p) for name, p in model.trained())
+
+
+def policy(**options):
+    return Language(LadderSetting, LanguageOptions(model=tiny(), device="cpu", **options))
+
+
+def test_weights_of_the_regression():
+    """R_env = exp(-2 (p - .5)^2), weight exp(R_env), inside |p - .5| <= .1 only."""
+    counts = [(0, 10), (4, 10), (5, 10), (10, 10), (2, 3)]
+    rewards = np.array([math.exp(-2 * (k / n - 0.5) ** 2) for k, n in counts])
+    strict = policy()._weights(counts, rewards)
+    assert strict.tolist() == pytest.approx([0, math.exp(math.exp(-0.02)), math.e, 0, 0])
+    free = policy(band="off", strength=2.0)._weights(counts, rewards)
+    assert free.tolist() == pytest.approx([math.exp(2 * r) for r in rewards[:4]] + [0]), "three attempts are too few"
+
+
+def test_a_cold_start_has_a_way_out():
+    counts, rewards = [(0, 8), (1, 8), (0, 8)], np.ones(3)
+    assert policy(cold_start=False)._weights(counts, rewards).tolist() == [0, 0, 0]
+    out = policy()._weights(counts, rewards)
+    assert out[1] > 0 and out[1] == out.max(), "the design nearest to the band leads"
+
+
+def test_what_success_is_counted_over():
+    designs = [Design(setting={}, aim=None)] * 3
+    mine = list(
+        zip(
+            [0, 1, 2],
+            [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, (2, 4, 9), strict=True)],
+            strict=True,
+        )
+    )
+    rows = [type("Row", (), {"info": {"group": g}})() for g in ("1/a", "1/a", "1/b")]
+    for over, counts in (
+        ("task", [(2, 10), (4, 10), (9, 10)]),
+        ("group", [(6, 20), (6, 20), (9, 10)]),
+        ("batch", [(15, 30)] * 3),
+    ):
+        designer = policy(p_over=over)
+        designer.rows = rows
+        assert designer._counts(mine) == counts
+
+
+def test_signs_of_a_co_evolution():
+    assert watch.band([0.0, 0.45, 0.6, 1.0], 0.5, 0.1) == {
+        "success": 0.5125,
+        "in_band": 0.5,
+        "solved": 0.25,
+        "unsolved": 0.25,
+    }
+    steady, round_and_round = [(0.1, 1.0), (0.3, 2.0), (0.5, 3.0)], [(0.1, 1.0), (0.5, 1.0), (0.1, 1.0)]
+    assert watch.oscillation(steady) == pytest.approx(0) and watch.oscillation(round_and_round) == pytest.approx(1)
+    assert (
+        not watch.alarm(steady)
+        and watch.alarm([(0.1, 3.0), (0.3, 2.0), (0.5, 1.0)])
+        and not watch.alarm([(0.1, 3.0), (0.5, 1.0)])
+    )
