@@ -182,7 +182,7 @@ def test_a_warm_start_shows_what_seed_tasks_look_like():
             return [self.setting({"letter": letter, "note": f"note {letter}"}).values for letter in "abc"]
 
     world, told = Seeded(), Told(Pick())
-    cold, warm = policy(rounds=1), policy(rounds=1, warm=20, rate=1e-2, learn=False, kl_cap=1.0)
+    cold, warm = policy(rounds=1), policy(rounds=1, warm=20, rate=1e-2, learn=False)
     for designer in (cold, warm):
         designer.propose(world.brief(1, 2), 2, told)
     seeds = [Example([5, 6], warm.form.tokens(values), 1.0) for values in world.examples(1)]

@@ -145,7 +145,7 @@ class Language(Designer):
             order = rng.permutation(len(examples))
             for start in range(0, len(order), o.batch):
                 batch = [examples[int(i)] for i in order[start : start + o.batch]]
-                told = step(self.causal, batch, 0.0, o.kl_cap, o.micro)
+                told = step(self.causal, batch, 0.0, np.inf, o.micro)
         return told
 
     def _write(self, asked: Sequence[Request], seed: int) -> list[Writer]:
