@@ -7,8 +7,9 @@ trained and its optimiser, nothing else: the rest comes from the model's own fil
 
 import copy
 import importlib
+import io
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any, Literal
 
@@ -148,8 +149,9 @@ def _loaded(options: CausalOptions, who: str) -> tuple[Any, Any]:
             needed("gguf")
             path = _embedded() if name == EMBEDDED else Path(name)
             place, more = str(path.parent), {"gguf_file": path.name}
-        tokenizer = transformers.AutoTokenizer.from_pretrained(place, **more)
-        model = transformers.AutoModelForCausalLM.from_pretrained(place, **more, **kind)
+        with redirect_stderr(io.StringIO()):  # a bar that knows no off
+            tokenizer = transformers.AutoTokenizer.from_pretrained(place, **more)
+            model = transformers.AutoModelForCausalLM.from_pretrained(place, **more, **kind)
         model = _plainly(model) if more else model
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(f"{who}: the model {name!r} cannot be loaded: {str(error).splitlines()[0]}") from error
