@@ -29,8 +29,8 @@ from curricle.run import read_records
 HERE = Path(__file__).parent / "designers"
 WORLD = "crafter"
 BASE = ("agent.device=cpu", "log.tensorboard=false")
-MANY = ("schedule.cycles=16", "schedule.per_cycle=60000")
-"""The same steps in four times as many cycles."""
+CYCLES = {16: 60_000, 40: 24_000}
+"""The same steps in more cycles: how many, and steps a cycle."""
 
 
 def _policy(*pairs: str) -> tuple[str, ...]:
@@ -42,7 +42,15 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         name: (f"designer.id={name}",)
         for name in ("policy", "tutor", "none", "random", "fixed", "easy_to_hard", "adversarial")
     },
-    "cycles": {f"{name}, 16 cycles": (f"designer.id={name}", *MANY) for name in ("policy", "tutor", "random")},
+    "cycles": {
+        f"{name}, {count} cycles": (
+            f"designer.id={name}",
+            f"schedule.cycles={count}",
+            f"schedule.per_cycle={steps}",
+        )
+        for count, steps in CYCLES.items()
+        for name in ("policy", "tutor", "random")
+    },
     "alpha": {f"policy, alpha {a}": _policy(f"designer.alpha={a}") for a in (0.3, 0.7)},
     "beta": {f"policy, beta {b}": _policy(f"designer.beta={b}") for b in (8.0, 32.0)},
     "k_min": {f"policy, k_min {k}": _policy(f"designer.k_min={k}") for k in (0.05, 0.3)},
