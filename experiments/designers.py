@@ -169,7 +169,7 @@ def interval(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.1f} ± {half:.1f}"
 
 
-def tables(lines: Sequence[dict[str, Any]], first: str = "policy") -> str:
+def tables(lines: Sequence[dict[str, Any]], firsts: Sequence[str] = ("policy", "policy, 16 cycles")) -> str:
     """Scores by both protocols, and what the policy gains over each other condition, seed by seed."""
     head = "condition | seeds | training score | reward | test score | reward | designs in the band"
     rows, by = [head, "|".join(["---"] * 7)], dict[str, dict[int, dict[str, Any]]]()
@@ -185,16 +185,18 @@ def tables(lines: Sequence[dict[str, Any]], first: str = "policy") -> str:
         band = f"{statistics.mean(abs(r - 0.5) <= 0.1 for r in rates):.0%}" if rates else "-"
         rows.append(" | ".join([condition, str(len(runs)), *cells, band]))
     text = "\n".join(f"| {row} |" if "---" not in row else f"|{row}|" for row in rows)
-    gains = []
-    for condition, runs in by.items():
-        shared = sorted(set(runs) & set(by.get(first, {})))
-        if condition != first and len(shared) > 1:
-            cells = [
-                interval([by[first][s][protocol]["headline"] - runs[s][protocol]["headline"] for s in shared])
-                for protocol in ("trained", "tested")
-            ]
-            gains.append(f"| {condition} | {len(shared)} | {' | '.join(cells)} |")
-    return f"{text}\n\n| {first} minus | seeds | training score | test score |\n|---|---|---|---|\n" + "\n".join(gains)
+    for first in firsts:
+        gains = [f"| {first} minus | seeds | training score | test score |", "|---|---|---|---|"]
+        for condition, runs in by.items():
+            shared = sorted(set(runs) & set(by.get(first, {})))
+            if condition != first and len(shared) > 1:
+                cells = [
+                    interval([by[first][s][protocol]["headline"] - runs[s][protocol]["headline"] for s in shared])
+                    for protocol in ("trained", "tested")
+                ]
+                gains.append(f"| {condition} | {len(shared)} | {' | '.join(cells)} |")
+        text += "\n\n" + "\n".join(gains) if len(gains) > 2 else ""
+    return text
 
 
 def designs_table(lines: Sequence[dict[str, Any]], condition: str = "policy") -> str:
@@ -241,7 +243,7 @@ def main(words: Sequence[str] | None = None) -> None:
         work([w for w in wanted if w[:2] not in done], a.out, a.runs, a.jobs, 60 * a.minutes)
         lines = [json.loads(line) for line in a.out.read_text(encoding="utf-8").splitlines()] if a.out.exists() else []
     print(tables(lines))
-    for condition in ("policy", "tutor"):
+    for condition in [c for c in ("policy", "policy, 16 cycles", "tutor") if any(x["condition"] == c for x in lines)]:
         print(f"\n{designs_table(lines, condition)}")
 
 
