@@ -213,7 +213,7 @@ def test_a_disguise_hides_every_name(kind):
     told = [first.split("## Your task")[0], *rest, hidden.guide, *(knob.sentence for knob in hidden.knobs)]
     said = set(re.findall(r"[a-z]+", "\n".join(told).lower().replace("harder: up", "")))
     for name in [world.id.rpartition("-v")[0], *names]:
-        assert not set(re.findall(r"[a-z]+", name.lower())) & said - STAY, name
+        assert not set(re.findall(r"[a-z]+", name.lower())) & said - STAY - {"number", "one"}, name  # the form's own
     assert len({knob.name for knob in hidden.knobs}) == len(brief.knobs)
 
 

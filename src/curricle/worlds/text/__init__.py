@@ -4,25 +4,24 @@ from collections.abc import Mapping
 from typing import Any
 
 PLAYERS: Mapping[str, Mapping[str, Any]] = {
-    "agent": {"id": "grpo", "lora": 16, "rate": 1e-4, "most_tokens": 96, "tasks": 4, "micro": 2},
+    "agent": {"id": "grpo", "lora": 16, "rate": 1e-4, "most_tokens": 48, "tasks": 2, "micro": 2},
     "designer": {
         "id": "language",
         "lora": 16,
         "rate": 1e-4,
         "aim": "task",
         "n": 5,
-        "warm": 4,
-        "temperature": 0.7,
+        "text": "off",
         "micro": 1,  # a request holds the whole guide, and training keeps about a megabyte for each of its tokens
     },
     "schedule": {
         "cycles": 2,
-        "designs": 4,
-        "per_cycle": 64,
+        "designs": 2,
+        "per_cycle": 16,
         "ratio": "1:0",
         "final": 0,
-        "test_seeds": 2,
+        "test_seeds": 1,
         "test_episodes": 4,
     },
 }
-"""Two language models that co-evolve, at a length for two cores; `configs/genenv-small.toml` is for a GPU."""
+"""Two language models that co-evolve, at toy length for two cores; `configs/genenv-small.toml` is for a GPU."""
