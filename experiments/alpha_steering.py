@@ -19,9 +19,9 @@ from typing import Any, Literal
 import numpy as np
 
 from curricle.designer import Designer
-from curricle.designers.policy import diversity
+from curricle.designers.policy.designer import diversity
+from curricle.designers.policy.space import Space
 from curricle.designers.reward import bell, ranking_error
-from curricle.designers.space import Space
 from curricle.records import Cycle, Design, Frozen, Message, Outcome, Score, Scores, Skill, Task, Verdict, checked
 from curricle.registry import find
 from curricle.seeds import derive, generator

@@ -13,11 +13,12 @@ from test_designers import scores
 from test_kill import contents, work
 
 from curricle import config
-from curricle.designers.conditioning import requests, success
-from curricle.designers.form import Form, Writer
-from curricle.designers.language import FAULTS, Language, LanguageOptions
-from curricle.designers.regression import Example, step
-from curricle.designers.writing import write
+from curricle.designers.language import Language, LanguageOptions
+from curricle.designers.language.conditioning import requests, success
+from curricle.designers.language.designer import FAULTS
+from curricle.designers.language.form import Form, Writer
+from curricle.designers.language.regression import Example, step
+from curricle.designers.language.writing import write
 from curricle.llm import pools
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.sampling import Sampler

@@ -8,12 +8,11 @@ import torch
 from small_model import Pick, Steps, tiny
 from toys import LadderSetting
 
-from curricle.agents.attempts import Attempt, Turn, attempt
-from curricle.agents.credit import relative, step_advantages, token_advantages
-from curricle.agents.trainer import Grpo, LearningOptions
-from curricle.designers import watch
-from curricle.designers.language import Language, LanguageOptions
-from curricle.designers.regression import Example, divergence, step, unlikelihood
+from curricle.agents.grpo.attempts import Attempt, Turn, attempt
+from curricle.agents.grpo.credit import relative, step_advantages, token_advantages
+from curricle.agents.grpo.trainer import Grpo, LearningOptions
+from curricle.designers.language import Language, LanguageOptions, watch
+from curricle.designers.language.regression import Example, divergence, step, unlikelihood
 from curricle.llm.causal import Causal, CausalOptions, token_logits
 from curricle.llm.sampling import Reply
 from curricle.records import Design, Message, Outcome, Task, Verdict

@@ -7,12 +7,13 @@ import pytest
 from parts import LADDER, VAULT, Bench
 
 from curricle.designers import reward as r
-from curricle.designers.archive import Archive
-from curricle.designers.choices import Choices
-from curricle.designers.forecast import Forecast, counts, original_counts
-from curricle.designers.policy import Policy, PolicyOptions, diversity
-from curricle.designers.search import Search
-from curricle.designers.space import CONTRADICTED, Space
+from curricle.designers.policy import Policy, PolicyOptions
+from curricle.designers.policy.archive import Archive
+from curricle.designers.policy.choices import Choices
+from curricle.designers.policy.designer import diversity
+from curricle.designers.policy.forecast import Forecast, counts, original_counts
+from curricle.designers.policy.search import Search
+from curricle.designers.policy.space import CONTRADICTED, Space
 from curricle.errors import RunDamaged
 from curricle.records import Cycle, Design, Outcome, Score, Scores, Trained
 from curricle.worlds.crafter import Crafter

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from pydantic import Field
 
-from curricle.agents.attempts import Attempt
-from curricle.agents.credit import token_advantages
+from curricle.agents.grpo.attempts import Attempt
+from curricle.agents.grpo.credit import token_advantages
 from curricle.agents.hardware import explained
 from curricle.errors import AgentError
 from curricle.llm.causal import Causal, CausalOptions

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from curricle.designers.form import Form, Writer
+from curricle.designers.language.form import Form, Writer
 from curricle.llm.sampling import Sampler
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from curricle.designers.policy.space import Rows, Space
 from curricle.designers.reward import Floats
-from curricle.designers.space import Rows, Space
 
 SLOPE = 2.0
 """How much the beginning prefers the most that can be handed out to nothing, in log-odds."""

@@ -11,8 +11,8 @@ from copy import copy
 
 import numpy as np
 
+from curricle.designers.policy.space import Rows, Space
 from curricle.designers.reward import Floats, Reward
-from curricle.designers.space import Rows, Space
 from curricle.records import Outcome, Scores
 
 TRUST = 60.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from curricle.designers.form import Form
+from curricle.designers.language.form import Form
 from curricle.records import Brief, Message, Outcome, Values
 
 GUIDE = 2400

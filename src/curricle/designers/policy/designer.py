@@ -16,12 +16,12 @@ from pydantic import Field
 from curricle import checkpoint
 from curricle.designer import Designer, OfOptions, Workshop
 from curricle.designers import reward as rewards
-from curricle.designers.archive import Archive
-from curricle.designers.choices import Choices
-from curricle.designers.forecast import Forecast, counts, original_counts
+from curricle.designers.policy.archive import Archive
+from curricle.designers.policy.choices import Choices
+from curricle.designers.policy.forecast import Forecast, counts, original_counts
+from curricle.designers.policy.search import Search
+from curricle.designers.policy.space import Rows, Space
 from curricle.designers.reward import Floats
-from curricle.designers.search import Search
-from curricle.designers.space import Rows, Space
 from curricle.errors import RunDamaged
 from curricle.records import Brief, Design, Frozen, Outcome, Scores, Skill, Values
 from curricle.registry import named

@@ -20,11 +20,12 @@ from pydantic import Field, JsonValue
 
 from curricle import checkpoint
 from curricle.designer import Designer, Workshop
-from curricle.designers import reward, watch
-from curricle.designers.conditioning import Request, requests
-from curricle.designers.form import Form, Writer
-from curricle.designers.regression import Example, step
-from curricle.designers.writing import write
+from curricle.designers import reward
+from curricle.designers.language import watch
+from curricle.designers.language.conditioning import Request, requests
+from curricle.designers.language.form import Form, Writer
+from curricle.designers.language.regression import Example, step
+from curricle.designers.language.writing import write
 from curricle.errors import RunDamaged, ValueRefused
 from curricle.llm import pools
 from curricle.llm.causal import Causal, CausalOptions

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from curricle import checkpoint
 from curricle.agent import Agent, Report
-from curricle.agents.attempts import FAULTS, Attempt, Counts, attempt
-from curricle.agents.trainer import Grpo, LearningOptions, Slot
+from curricle.agents.grpo.attempts import FAULTS, Attempt, Counts, attempt
+from curricle.agents.grpo.trainer import Grpo, LearningOptions, Slot
 from curricle.errors import AgentError
 from curricle.llm import pools
 from curricle.llm.causal import Causal

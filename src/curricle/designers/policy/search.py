@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from curricle.designers.choices import Choices
-from curricle.designers.forecast import Forecast
+from curricle.designers.policy.choices import Choices
+from curricle.designers.policy.forecast import Forecast
+from curricle.designers.policy.space import Rows
 from curricle.designers.reward import Floats, Reward
-from curricle.designers.space import Rows
 
 POPULATION, ELITE = 384, 48
 PENALTY = 0.02

@@ -1,0 +1,5 @@
+"""GenEnv's environment policy, a language model that is trained: `designer.py`, and what it stands on."""
+
+from curricle.designers.language.designer import Language, LanguageOptions
+
+__all__ = ["Language", "LanguageOptions"]
