@@ -226,7 +226,11 @@ def test_a_missing_key_is_named(monkeypatch):
     with pytest.raises(UsageError, match="OPENAI_API_KEY is not set"):
         Endpoint(ModelOptions(model="gpt-4o"))
     with lo.Loopback([lo.says("no key needed")]) as server:
-        assert Endpoint(options(server)).reply(PROMPT).reply == "no key needed", "a server of one's own needs none"
+        own = options(server, key_env="")
+        assert Endpoint(own).reply(PROMPT).reply == "no key needed", "a server of one's own needs none"
+        with pytest.raises(UsageError, match="MY_KEY is not set"):
+            Endpoint(options(server, key_env="MY_KEY"))
+    assert len(server.requests) == 1, "nothing was sent without the key that was named"
 
 
 def test_openais_key_goes_to_nobody_else():

@@ -34,7 +34,7 @@ class Endpoint(Model):
         self.name = f"{options.model} at {urlsplit(self.url).netloc}"
         self.key_env = options.key_env or ("OPENAI_API_KEY" if self.url == OPENAI else "")  # no key goes to others
         self.without: set[str] = set()  # what this endpoint does not know
-        if not self._key() and self.url == OPENAI:
+        if self.key_env and not self._key():
             raise UsageError(
                 f"{self.key_env} is not set: put the key for {self.name} there, or name another variable (key_env)"
             )
