@@ -26,12 +26,12 @@ class Hand(Model):
 
     name = "by hand"
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, used: Sequence[Exchange] = ()) -> None:
+        self.folder, self.asked = folder, [exchange.prompt for exchange in used]
 
     def reply(self, prompt: Sequence[Message], *, schema: Mapping[str, Any] | None = None, seed: int = 0) -> Exchange:
         """Write the prompt, and wait for its answer or stop."""
-        question = self._question(as_text(prompt))
+        question = self._question(as_text(prompt), self.asked.count(tuple(prompt)))
         answer = question.with_name(question.name.replace("prompt", "answer"))
         text = _read(answer)
         if not text:
@@ -41,11 +41,12 @@ class Hand(Model):
                 raise Waiting(f"{todo}, then: curricle resume {self.folder.parent}")
             log.info("%s and save it: the run waits. Ctrl-C to go on another day.", todo)
             text = _wait(answer)
+        self.asked.append(tuple(prompt))
         return Exchange(prompt=tuple(prompt), reply=text, model=self.name, finish="stop", usage={"calls": 1})
 
-    def _question(self, text: str) -> Path:
-        """The file of a prompt: numbered as it comes, found again by its content."""
-        mark = hashlib.sha256(text.encode()).hexdigest()[:8]
+    def _question(self, text: str, before: int) -> Path:
+        """The file of a prompt: numbered as it comes, found again by its content and how often it was asked before."""
+        mark = hashlib.sha256(f"{text}{before or ''}".encode()).hexdigest()[:8]
         known = sorted(self.folder.glob(f"*-prompt-{mark}.md"))
         if known:
             return known[0]
@@ -53,7 +54,7 @@ class Hand(Model):
         new = path.with_suffix(".new")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            new.write_text(text, encoding="utf-8")
+            new.write_text(text + "\n", encoding="utf-8")
             new.replace(path)  # there whole, or not at all
         except OSError as error:
             raise RunUnwritable(f"cannot write {path}: {error.strerror}; put it right and resume") from error
@@ -62,9 +63,11 @@ class Hand(Model):
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
+        return path.read_text(encoding="utf-8-sig", errors="replace").strip()
     except FileNotFoundError:
         return ""
+    except OSError as error:
+        raise RunUnwritable(f"cannot read {path}: {error.strerror}; put it right and resume") from error
 
 
 def _wait(path: Path) -> str:

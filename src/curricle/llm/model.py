@@ -38,4 +38,4 @@ def as_text(prompt: Sequence[Message]) -> str:
     """A prompt as one text: a single message as it is, a conversation with a line above each turn that says whose."""
     if len(prompt) == 1:
         return prompt[0].content
-    return "\n\n".join(f"=== {message.role} ===\n\n{message.content.strip()}" for message in prompt) + "\n"
+    return "\n\n".join(f"=== {message.role} ===\n\n{message.content.strip()}" for message in prompt)
