@@ -199,6 +199,10 @@ def test_the_schema_asks_for_n_designs_of_this_world():
     assert fields["aim"]["enum"] == ["open_1", "open_2", "open_3", None]
 
 
+FRAME = {"one", "number"}
+"""Words that the prompt has of its own: `one standard deviation`, `whole number from 1 to 5`."""
+
+
 @pytest.mark.parametrize("kind", WORLDS, ids=lambda cls: cls.id)
 def test_a_disguise_hides_every_name(kind):
     world = kind()
@@ -213,7 +217,7 @@ def test_a_disguise_hides_every_name(kind):
     told = [first.split("## Your task")[0], *rest, hidden.guide, *(knob.sentence for knob in hidden.knobs)]
     said = set(re.findall(r"[a-z]+", "\n".join(told).lower().replace("harder: up", "")))
     for name in [world.id.rpartition("-v")[0], *names]:
-        assert not set(re.findall(r"[a-z]+", name.lower())) & said - STAY - {"number", "one"}, name  # the form's own
+        assert not set(re.findall(r"[a-z]+", name.lower())) & said - STAY - FRAME, name
     assert len({knob.name for knob in hidden.knobs}) == len(brief.knobs)
 
 
@@ -254,6 +258,6 @@ def test_a_key_that_is_missing_stops_a_run_before_it_spends_anything():
 
 
 def test_the_embedded_model_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "curricle.llm.embedded", None)
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
     with pytest.raises(UsageError, match=r"pip install 'curricle\[local\]'"):
         llm(LADDER(), model="local").propose(LADDER().brief(1, 4), 2, Bench(LADDER()))

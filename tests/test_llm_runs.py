@@ -18,11 +18,10 @@ from parts import ROOT
 from test_kill import WARM, contents, work
 
 from curricle import cli, config
-from curricle.designer import Designer
-from curricle.errors import UsageError, Waiting
+from curricle.errors import Waiting
+from curricle.llm.model import as_text
 from curricle.llm.recorded import Recorded
-from curricle.records import Design, Exchange, Options
-from curricle.registry import BUILT_IN
+from curricle.records import Design, Exchange
 from curricle.run import read_config, read_exchanges, read_metrics, read_records, read_steps
 
 LADDER = f"{ROOT}/tests/toys.py:Ladder"
@@ -99,7 +98,7 @@ def test_the_exact_prompt_can_be_printed(tmp_path):
     printed = curricle("design", LADDER, "--run", folder).stdout
     (*_, (_, last)) = read_exchanges(folder)
     assert 1 < len(last.prompt) < 7, "some of three turns were left out"
-    assert printed == "\n\n".join(f"=== {m.role} ===\n\n{m.content}" for m in last.prompt) + "\n\n"
+    assert printed == "\n\n".join(f"=== {m.role} ===\n\n{m.content}" for m in last.prompt) + "\n"
 
 
 def trouble(handler, body):
@@ -240,10 +239,12 @@ def test_a_cache_serves_repeated_seeds(tmp_path):
         assert len(server.requests) == 3, "another seed shares its first prompt"
         start(tmp_path / "d", plain(server, cache=str(tmp_path / "cache"), temperature=1.0) | short)
         assert len(server.requests) == 5, "another temperature shares nothing"
+        start(tmp_path / "longer", plain(server, cache=str(tmp_path / "cache"), max_tokens=99) | short)
+        assert len(server.requests) == 7, "a reply that was cut off is no answer where a longer one is allowed"
         for path in (tmp_path / "cache").iterdir():
             path.write_text("junk")
         start(tmp_path / "e", given)
-        assert len(server.requests) == 7, "what is damaged is asked anew"
+        assert len(server.requests) == 9, "what is damaged is asked anew"
     for name in ("designs.jsonl", "outcomes.jsonl", "scores.jsonl"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert "2 answers from the cache" in curricle("show", tmp_path / "b").stdout
@@ -286,6 +287,21 @@ def test_a_paste_that_cannot_be_used_is_asked_for_again(tmp_path):
     assert read_steps(folder) == [] and len(read_exchanges(folder)) == 1
 
 
+def test_the_same_bad_paste_again_does_not_answer_the_next_prompt(tmp_path):
+    """The third prompt has the words of the second, but is a question of its own."""
+    folder, run = tmp_path / "run", config.resolve(plain(model="hand"))
+    with pytest.raises(Waiting):
+        config.start(run, folder)
+    for number in (1, 2, 3):
+        (prompt,) = (folder / "by_hand").glob(f"{number:02}-prompt-*")
+        prompt.with_name(prompt.name.replace("prompt", "answer")).write_text(
+            "frogs" if number < 3 else lo.ladder(0.1, 0.2)
+        )
+        with pytest.raises(Waiting, match=f"{number + 1:02}-prompt-"):
+            config.resume(folder)
+    assert {d.by for _, d in read_records(folder, Design)} == {"llm-v1"} and len(read_exchanges(folder)) == 3
+
+
 def test_at_a_terminal_the_run_waits(tmp_path):
     folder, (reader, writer) = tmp_path / "run", pty.openpty()
     quick = [*QUICK, "--set", "schedule.cycles=2"]
@@ -324,78 +340,6 @@ def test_no_key_reaches_a_file_or_the_terminal(tmp_path):
     assert "[key]" in said and written.count(b"[key]") >= 5 and list((tmp_path / "cache").iterdir())
 
 
-def test_the_first_line_says_who_designs_and_why(tmp_path):
-    with lo.Loopback([lo.designer]) as server:
-        done = curricle("run", LADDER, "--out", tmp_path / "a", *QUICK)
-        assert "designer tutor-v1 (auto: no language model is configured, CURRICLE_LLM is not set)" in done.stderr
-        key_alone = curricle("run", LADDER, "--dry-run", env={"OPENAI_API_KEY": KEY}).stdout
-        assert 'id = "tutor-v1"' in key_alone, "nothing is sent before somebody names a model"
-        env = {"CURRICLE_LLM": "m", "CURRICLE_LLM_BASE_URL": server.url}
-        done = curricle("run", LADDER, "--out", tmp_path / "b", *QUICK, env=env)
-        assert done.stderr.splitlines()[0] == (
-            f"{tmp_path / 'b'}: world ladder-v1, designer llm-v1 (m {server.url}, auto: CURRICLE_LLM names a model), "
-            "agent student-v1, seed 0"
-        )
-        kept = read_config(tmp_path / "b")["designer"]
-        assert (kept["id"], kept["model"], kept["base_url"]) == ("llm-v1", "m", server.url)
-        assert curricle("resume", tmp_path / "b").returncode == 0, "whatever the environment says by then"
-
-
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({}, ("tutor-v1", None, None, None)),
-        ({"CURRICLE_LLM": "m@http://h:1/v1"}, ("llm-v1", "m", "http://h:1/v1", "")),
-        ({"CURRICLE_LLM": "m", "OPENAI_BASE_URL": "http://h/v1"}, ("llm-v1", "m", "http://h/v1", "OPENAI_API_KEY")),
-        ({"CURRICLE_LLM": "m", "CURRICLE_LLM_KEY_ENV": "MINE"}, ("llm-v1", "m", "", "MINE")),
-        ({"CURRICLE_LLM": "hand"}, ("llm-v1", "hand", "", "")),
-        (
-            {"CURRICLE_LLM": "m", "CURRICLE_LLM_BASE_URL": "http://a/v1", "OPENAI_BASE_URL": "http://b/v1"},
-            ("llm-v1", "m", "http://a/v1", ""),
-        ),
-        ({"CURRICLE_LLM": " "}, ("tutor-v1", None, None, None)),
-    ],
-)
-def test_what_the_environment_asks_for(environment, expected, monkeypatch):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    table = config.resolve({"world": {"id": LADDER}}).to_toml()["designer"]
-    assert (table["id"], table.get("model"), table.get("base_url"), table.get("key_env")) == expected
-
-
-def test_a_model_is_named_in_the_config_or_not_at_all(monkeypatch, tmp_path):
-    world = {"world": {"id": LADDER}}
-    with pytest.raises(UsageError, match="no model is named; use --llm MODEL"):
-        config.resolve(world | {"designer": {"id": "llm"}})
-    with pytest.raises(UsageError, match="unknown key 'obfuscat', did you mean 'obfuscate'"):
-        config.resolve(world | {"designer": {"id": "auto", "obfuscat": True}})
-    auto = config.resolve(world | {"designer": {"id": "auto", "model": "x", "obfuscate": True}})
-    assert auto.designer.id == "llm-v1" and auto.designer_options.obfuscate
-    monkeypatch.setenv("CURRICLE_LLM", "env-model")
-    assert config.resolve(world | {"designer": {"id": "llm", "asks": 7}}).to_toml()["designer"]["asks"] == 7
-    assert config.resolve(world | {"designer": {"id": "llm", "model": "mine"}}).designer_options.model == "mine"
-    monkeypatch.chdir(tmp_path)
-    replay = config.resolve(world | {"designer": {"id": "llm", "model": "replay:runs/a"}})
-    assert replay.designer_options.model == f"replay:{tmp_path}/runs/a", "to be resumed from anywhere"
-    assert config.resolve(replay.to_toml()).to_toml() == replay.to_toml()
-
-
-def test_what_llm_means_for_each_designer():
-    def chosen(**designer):
-        table = config.with_llm({"world": {"id": LADDER}, "designer": designer}, "m@http://h/v1")
-        return config.resolve(table).to_toml()["designer"]
-
-    assert chosen()["model"] == chosen(id="auto")["model"] == chosen(id="llm")["model"] == "m"
-    for name in ("fixed", "easy_to_hard", "adversarial"):
-        table = chosen(id=name)
-        assert table["of"] == "llm-v1" and table["of_options"]["base_url"] == "http://h/v1"
-    for bad in ({"id": "tutor"}, {"id": "random"}, {"id": "fixed", "of": "random"}):
-        with pytest.raises(UsageError, match="asks no language model"):
-            chosen(**bad)
-    with pytest.raises(UsageError, match="--llm names no model"):
-        config.with_llm({"world": {"id": LADDER}}, "@http://h/v1")
-
-
 ABLATIONS = {
     "fixed": ({"id": "fixed"}, {}),
     "easy-to-hard": ({"id": "easy_to_hard", "candidates": 4, "practised": 20}, {}),
@@ -414,6 +358,8 @@ def test_the_papers_ablations_run(name, tmp_path):
         chosen = {"world": {"id": LADDER}, "designer": designer, "schedule": SCHEDULE | schedule}
         start(tmp_path / "run", config.with_llm(chosen, f"m@{server.url}"))
     once = name in ("fixed", "easy-to-hard", "adversarial")
+    (*_, (_, last)) = read_exchanges(tmp_path / "run")
+    assert curricle("design", LADDER, "--run", tmp_path / "run").stdout == as_text(last.prompt) + "\n"
     assert len(server.requests) == (1 if once else schedule.get("cycles", 4))
     designs = read_records(tmp_path / "run", Design)
     assert len(designs) == schedule.get("cycles", 4) * schedule.get("designs", 2)
@@ -429,27 +375,3 @@ def test_what_only_a_person_can_mend_leaves_no_folder(tmp_path):
         for designer in ("llm", "fixed"):
             done = curricle("run", LADDER, "--designer", designer, "--llm", llm, "--out", tmp_path / "run", *QUICK)
             assert done.returncode == code and words in done.stderr and not (tmp_path / "run").exists()
-
-
-class Small(Designer):
-    """Stands in for the designer of the embedded model."""
-
-    id = "local-v1"
-
-    class Options(Options):
-        model: str = ""
-
-    def propose(self, brief, n, workshop):
-        return []
-
-
-def test_the_embedded_model_has_a_designer_of_its_own(monkeypatch):
-    monkeypatch.setitem(BUILT_IN["designers"], "local-v1", f"{__name__}:Small")
-    world = {"world": {"id": LADDER}}
-    for name, model in (("local", ""), ("local:a.gguf", "a.gguf")):
-        assert config.resolve(config.with_llm(world, name)).to_toml()["designer"] == {"id": "local-v1", "model": model}
-        of = config.resolve(config.with_llm(world | {"designer": {"id": "fixed"}}, name)).to_toml()["designer"]
-        assert (of["of"], of["of_options"]) == ("local-v1", {"model": model})
-        monkeypatch.setenv("CURRICLE_LLM", name)
-        assert config.resolve(world).to_toml()["designer"] == {"id": "local-v1", "model": model}
-        monkeypatch.delenv("CURRICLE_LLM")

@@ -3,11 +3,13 @@
 import shlex
 import subprocess
 import sys
+from io import StringIO
 
 import pytest
 import tiny
 import torch
 from parts import LADDER, ROOT, VAULT, WORLDS, Bench
+from rich.console import Console
 from test_designers import course, scores
 from test_docs import blocks, part
 from test_kill import contents
@@ -21,6 +23,7 @@ from curricle.llm import weights
 from curricle.llm.embedded import Embedded
 from curricle.records import Cycle, Design
 from curricle.run import read_exchanges, read_records
+from curricle.views.table import table
 
 PAGE = (ROOT / "docs" / "embedded.md").read_text()
 
@@ -75,8 +78,9 @@ def test_lines_that_say_nothing_are_asked_again_then_replaced(path):
     assert len(bench.exchanges) == 4, "each line was asked for twice"
     for design in (first, second):
         assert design.by == "tutor-v1" and design.aim == "open_1"
-        assert len(design.changed) == 3 and design.changed[0].startswith("asked again: no setting in ")
-        assert design.changed[-1].endswith("wrote no usable line, so tutor-v1 made this design")
+        assert len(design.changed) == 4 and design.changed[0].startswith("not used: no setting in ")
+        assert design.changed[-2].endswith("wrote no usable line")
+        assert design.changed[-1] == "tutor-v1 made this design"
     nobody = local(world, path, grammar=False, temperature=0.0, fallback="none", tries=1)
     assert nobody.propose(world.brief(1, 4), 2, bench) == []
 
@@ -155,6 +159,43 @@ def test_a_run_broken_off_between_two_lines_ends_with_the_same_bytes(path, tmp_p
     config.resume(broken)
     assert len(asked) == 7, "six lines, one of them asked for twice"
     assert contents(broken) == contents(whole)
+
+
+@pytest.mark.parametrize("grammar", [True, False], ids=["lines", "fallback"])
+def test_a_replay_repeats_a_run_byte_for_byte_without_the_model(grammar, path, tmp_path):
+    chosen = {"id": "local", "model": str(path), "grammar": grammar, "temperature": 0.8 if grammar else 0.0}
+    plain = {"world": {"id": f"{ROOT}/examples/vault.py:Vault"}, "designer": chosen, "log": {"tensorboard": False}}
+    plain["schedule"] = {"cycles": 3, "per_cycle": 400, "final": 0, "test_seeds": 1}
+    config.start(config.resolve(plain), tmp_path / "run")
+    prompts = [exchange.prompt for _, exchange in read_exchanges(tmp_path / "run")]
+    assert len(set(prompts)) < len(prompts), "a prompt comes again, and not with the same answer"
+    again = config.with_llm(config.resolve(plain).to_toml(), f"replay:{tmp_path / 'run'}")
+    config.start(config.resolve(again), tmp_path / "again")
+    one, other = contents(tmp_path / "run"), contents(tmp_path / "again")
+    assert one.pop("config.toml") != other.pop("config.toml") and one == other
+    by = {design.by for _, design in read_records(tmp_path / "again", Design)}
+    assert by == ({"local-v1"} if grammar else {"tutor-v1"})
+
+
+def test_a_language_model_is_no_teacher(tmp_path):
+    """It would be asked for every lesson, with no ledger."""
+    for name in ("llm", "llm-v1"):
+        with pytest.raises(UsageError, match="a language model is no teacher"):
+            models._teacher(name, VAULT())
+
+
+def test_a_part_of_a_cycle_by_the_fallback_is_said(tmp_path):
+    plain = {"world": {"id": f"{ROOT}/examples/vault.py:Vault"}, "designer": {"id": "tutor"}}
+    schedule = {"cycles": 1, "designs": 3, "per_cycle": 300, "final": 0, "test_seeds": 1}
+    config.start(config.resolve({**plain, "schedule": schedule}), tmp_path / "run")
+    file = tmp_path / "run" / "designs.jsonl"
+    first, *others = file.read_text().splitlines()
+    file.write_text(
+        "\n".join([first.replace('"by": "tutor-v1", "changed": []', '"by": "x", "changed": ["y"]'), *others, ""])
+    )
+    console = Console(width=200, file=StringIO())
+    console.print(table(tmp_path / "run"))
+    assert "1 of 3 designs of cycle 1 are by x instead of tutor-v1" in console.file.getvalue()
 
 
 def test_the_page_shows_the_data_there_is():

@@ -26,7 +26,7 @@ from curricle.llm import choose
 from curricle.llm.options import ModelOptions
 from curricle.loop import Loop, Schedule
 from curricle.records import Frozen, Options, Scores, checked
-from curricle.registry import BUILT_IN, find
+from curricle.registry import find
 from curricle.run import Run, read_checkpoint, read_config, read_metrics
 from curricle.seeds import derive
 from curricle.setting import Setting
@@ -104,16 +104,19 @@ def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
 
 def with_llm(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The same config with this language model: as its designer, or as the source of its designer's proposals."""
-    table, (speaker, given) = _table(config, "designer"), _speaker(choose.named(name))
+    table = _table(config, "designer")
     id = str(table.get("id", AUTO))
+    speaker, given = _speaker(choose.named(name), str(table.get("of", id)))
     if id == AUTO:
         return {**config, "designer": {**(table if speaker == "llm" else {}), "id": speaker, **given}}
     kind = find(Designer, id)
     if issubclass(kind.Options, ModelOptions):
         return {**config, "designer": {**table, **choose.named(name)}}
+    if kind is find(Designer, speaker):
+        return {**config, "designer": {**table, **given}}
     source = str(table.get("of", speaker))
     if not issubclass(kind.Options, OfOptions) or find(Designer, source) is not find(Designer, speaker):
-        raise UsageError(f"--llm: the designer {id} asks no language model; leave it out, or use llm")
+        raise UsageError(f"--llm: the designer {id} asks no such language model; leave it out, or use --designer llm")
     return {**config, "designer": {**table, "of": source, "of_options": {**table.get("of_options", {}), **given}}}
 
 
@@ -221,11 +224,13 @@ def _chosen(table: dict[str, Any]) -> tuple[dict[str, Any], str]:
     return {"id": "tutor"}, f"auto: no language model is configured, {choose.VARIABLE} is not set"
 
 
-def _speaker(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _speaker(given: dict[str, Any], asking: str = "") -> tuple[str, dict[str, Any]]:
     """The designer that can talk to a model, and the options that name the model to it."""
     kind, _, place = str(given["model"]).partition(":")
-    if kind == "local" and "local-v1" in BUILT_IN["designers"]:  # the embedded model is too small for JSON
+    if kind == "local":  # the embedded model is too small for JSON
         return "local", {"model": place} if place else {}
+    if kind == "replay" and asking in ("local", "local-v1"):
+        return "local", given
     return "llm", given
 
 

@@ -18,17 +18,24 @@ from curricle.designers.aims import AimOptions, aims
 from curricle.errors import UsageError
 from curricle.llm.embedded import Embedded
 from curricle.llm.lines import Reading, grammar, prompt, read
+from curricle.llm.recorded import Recorded
 from curricle.records import Brief, Design, Exchange, Frozen, FrozenMap, Message, Outcome, Scores, Skill
 from curricle.registry import find, named
 from curricle.seeds import derive
 from curricle.setting import Setting
+
+REPLAY = "replay:"
+LONGEST = 256
+"""Tokens of the longest line."""
 
 
 class LocalOptions(AimOptions, NamingOptions):
     """Options of the local designer."""
 
     naming = ("fallback",)
-    model: str = Field("", description="GGUF file, such as a tuned one; empty for the stock one of `curricle model`.")
+    model: str = Field(
+        "", description="GGUF file, such as a tuned one, or replay:RUN; empty: the stock one of `curricle model`."
+    )
     temperature: float = Field(0.8, ge=0, le=2, description="How freely the model draws its words.")
     tries: int = Field(2, ge=1, le=10, description="How often a line is asked for before the fallback steps in.")
     fallback: str = Field("tutor", description="The designer that steps in.")
@@ -39,7 +46,8 @@ class LocalOptions(AimOptions, NamingOptions):
     @classmethod
     def _from_anywhere(cls, model: str) -> str:
         """A full path, so that a run can be resumed from anywhere."""
-        return str(Path(model).expanduser().resolve()) if model else model
+        replay = REPLAY if model.startswith(REPLAY) else ""
+        return replay + str(Path(model.removeprefix(replay)).expanduser().resolve()) if model else model
 
 
 class Local(Designer):
@@ -51,7 +59,13 @@ class Local(Designer):
 
     def __init__(self, setting: type[Setting], options: LocalOptions | None = None, seed: int = 0) -> None:
         super().__init__(setting, options, seed)
-        self.model = Embedded(self.options.model or None, temperature=self.options.temperature, longest=256)
+        o = self.options
+        self.replay = Path(o.model.removeprefix(REPLAY)) if o.model.startswith(REPLAY) else None
+        self.model: Embedded | Recorded = (
+            Recorded(self.replay)
+            if self.replay
+            else Embedded(o.model or None, temperature=o.temperature, longest=LONGEST)
+        )
         if issubclass(find(Designer, self.options.fallback), Local):
             raise UsageError(f"fallback = {self.options.fallback!r}: the local designer cannot step in for itself")
         self.fallback = named(self.options, "fallback", setting, derive(seed, "fallback"))
@@ -63,14 +77,16 @@ class Local(Designer):
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Ask for one line a design; where there are fewer aims than designs, they come again."""
         wanted, known = aims(brief.skills, brief.rates, self.options), list(workshop.kept())
+        if self.replay:
+            self.model = Recorded(self.replay, known, brief.cycle)
         designs: list[Design] = []
         for index in range(n):
             aim = wanted[index % len(wanted)]
-            reading, problems = self._ask(brief, aim, index, known, workshop)
+            reading, name, problems = self._ask(brief, aim, index, known, workshop)
             if reading is None or reading.values is None:
-                designs += self._replaced(brief, aim, index, n, problems, workshop)
+                designs += self._replaced(brief, aim, index, n, (*problems, f"{name} wrote no usable line"), workshop)
                 continue
-            why = f"success {brief.rates.get(aim.name, 0.0):.0%} in the original; {self.model.name} wrote the line"
+            why = f"success {brief.rates.get(aim.name, 0.0):.0%} in the original; {name} wrote the line"
             designs.append(Design(setting=reading.values, aim=aim.name, why=why, changed=(*problems, *reading.notes)))
         return designs
 
@@ -88,17 +104,23 @@ class Local(Designer):
 
     def _ask(
         self, brief: Brief, aim: Skill, index: int, known: list[Exchange], workshop: Workshop
-    ) -> tuple[Reading | None, list[str]]:
-        """A line that says something, or None; and what was wrong with those before it."""
-        asked = prompt(brief, aim, taught=self.model.taught == brief.world)
-        problems: list[str] = []
+    ) -> tuple[Reading | None, str, list[str]]:
+        """A line that says something, or None; the model's name; and what was wrong with the lines before it."""
+        asked, name, problems = self._prompt(brief, aim), self.model.name, list[str]()
         for attempt in range(self.options.tries):
             exchange = self._exchange(asked, derive(self.seed, "line", brief.cycle, index, attempt), known, workshop)
-            reading = read(exchange.reply, self.setting, brief.original)
+            reading, name = read(exchange.reply, self.setting, brief.original), exchange.model
             if not exchange.error and reading.values is not None:
-                return reading, problems
-            problems.append(f"asked again: {exchange.error or f'no setting in {exchange.reply[:60]!r}'}")
-        return None, problems
+                return reading, name, problems
+            problems.append(f"not used: {exchange.error or f'no setting in {exchange.reply[:60]!r}'}")
+        return None, name, problems
+
+    def _prompt(self, brief: Brief, aim: Skill) -> tuple[Message, ...]:
+        """Ask for a line, with a lesson for a model that was not taught; a record knows which of the two was asked."""
+        if isinstance(self.model, Embedded):
+            return prompt(brief, aim, taught=self.model.taught == brief.world)
+        taught = prompt(brief, aim, taught=True)
+        return taught if self.model.knows(taught) else prompt(brief, aim, taught=False)
 
     def _exchange(self, asked: tuple[Message, ...], seed: int, known: list[Exchange], workshop: Workshop) -> Exchange:
         """One call, or the answer to it from before a crash."""
@@ -106,15 +128,16 @@ class Local(Designer):
             if exchange.prompt == asked:
                 known.remove(exchange)
                 return exchange
-        exchange = self.model.reply(asked, seed=seed, grammar=self._grammar)
+        held: dict[str, Any] = {"grammar": self._grammar} if isinstance(self.model, Embedded) else {}
+        exchange = self.model.reply(asked, seed=seed, **held)
         workshop.keep(exchange)
         return exchange
 
     def _replaced(
-        self, brief: Brief, aim: Skill, index: int, n: int, problems: list[str], workshop: Workshop
+        self, brief: Brief, aim: Skill, index: int, n: int, problems: Sequence[str], workshop: Workshop
     ) -> list[Design]:
         """The fallback's design for this aim, or in this place; none if it has none."""
         offered = self.fallback.propose(brief, n, workshop)
         same = [design for design in offered if design.aim == aim.name] or offered[index : index + 1]
-        note = f"{self.model.name} wrote no usable line, so {self.fallback.id} made this design"
-        return [d.model_copy(update={"by": self.fallback.id, "changed": (*problems, note)}) for d in same[:1]]
+        changed = (*problems, f"{self.fallback.id} made this design")
+        return [d.model_copy(update={"by": self.fallback.id, "changed": (*d.changed, *changed)}) for d in same[:1]]

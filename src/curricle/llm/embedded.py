@@ -8,10 +8,11 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from curricle.errors import ModelError
+from curricle.errors import ModelError, UsageError
 from curricle.llm import weights
 from curricle.llm.model import Model
 from curricle.records import Exchange, Frozen, Message
@@ -32,6 +33,8 @@ class Embedded(Model):
         context: int = 8192,
         threads: int = 1,
     ) -> None:
+        if find_spec("xllamacpp") is None:
+            raise UsageError("the embedded model needs xllamacpp: pip install 'curricle[local]'")
         self.path = Path(path).expanduser() if path else weights.stock()
         if not self.path.is_file():
             raise ModelError(f"there is no model file {self.path}")
@@ -96,8 +99,8 @@ class Embedded(Model):
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when the library is loaded
         try:
             import xllamacpp
-        except ImportError as error:
-            raise ModelError("the embedded model needs xllamacpp: pip install 'curricle[local]'") from error
+        except ImportError as error:  # there, but not for this machine
+            raise ModelError(f"xllamacpp cannot be loaded: {error}") from error
         params = xllamacpp.CommonParams()
         params.model.path = str(self.path)
         params.n_ctx, params.n_parallel, params.n_gpu_layers = self.context, 1, 0

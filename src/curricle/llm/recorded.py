@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from curricle.errors import ModelError
+from curricle.llm import weights
 from curricle.llm.model import Model
 from curricle.records import Exchange, Frozen, Message
 from curricle.run import read_config, read_exchanges
@@ -20,15 +21,22 @@ class Recorded(Model):
 
     live = False
 
-    def __init__(self, folder: Path, used: Sequence[Exchange] = ()) -> None:
+    def __init__(self, folder: Path, used: Sequence[Exchange] = (), cycle: int | None = None) -> None:
+        """Answers of all cycles, or of one: prompts that do not say their cycle may come again in another."""
         read_config(folder)  # says so if this is no run folder
         self.name = f"replay of {folder.name}"
         self.answers: dict[tuple[Message, ...], deque[Exchange]] = {}
-        for _, exchange in read_exchanges(folder):
+        for step, exchange in read_exchanges(folder):
+            if cycle not in (None, step.cycle):
+                continue
             self.answers.setdefault(exchange.prompt, deque()).append(exchange)
         for exchange in used:
             if left := self.answers.get(exchange.prompt):
                 left.popleft()
+
+    def knows(self, prompt: Sequence[Message]) -> bool:
+        """Whether this prompt was ever answered."""
+        return tuple(prompt) in self.answers
 
     def reply(self, prompt: Sequence[Message], *, schema: Mapping[str, Any] | None = None, seed: int = 0) -> Exchange:
         """The next recorded answer to this very prompt."""
@@ -43,7 +51,7 @@ class Cached(Model):
 
     def __init__(self, model: Model, folder: str, sampling: Sequence[object]) -> None:
         self.model, self.name, self.sampling = model, model.name, list(sampling)
-        self.folder = user_cache() / "replies" if folder == "user" else Path(folder).expanduser()
+        self.folder = weights.cache() / "replies" if folder == "user" else Path(folder).expanduser()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -63,9 +71,3 @@ class Cached(Model):
                 new.write_text(exchange.to_json() + "\n", encoding="utf-8")
                 new.replace(path)
         return exchange
-
-
-def user_cache() -> Path:
-    """Where this user's programs keep what can be had again."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
-    return Path(base) / "curricle"
