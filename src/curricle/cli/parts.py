@@ -9,11 +9,11 @@ from rich.markup import escape
 from curricle import config
 from curricle.agent import Agent
 from curricle.cli.shell import WorldName, app, out
-from curricle.designer import Designer
+from curricle.designer import Designer, OfOptions
 from curricle.designers.llm import LLM, LLMOptions
 from curricle.errors import UsageError
 from curricle.llm.model import as_text
-from curricle.records import Cycle, Design, Options, Outcome, Scores
+from curricle.records import Cycle, Design, Options, Outcome, Scores, checked
 from curricle.registry import KINDS, find, installed
 from curricle.run import read_config, read_records
 from curricle.world import World
@@ -33,11 +33,14 @@ def design(
     if settled.world.id != kind.id:
         raise UsageError(f"{run_folder} is a run in {settled.world.id}, not in {kind.id}")
     cycles, past = settled.schedule.cycles, _past(run_folder) if run_folder else []
+    options, n = settled.designer_options, settled.schedule.designs
+    if isinstance(options, OfOptions) and find(Designer, options.of) is LLM:  # asked once, as the run begins
+        past, n = [], getattr(options, "candidates", n)
+        options = checked(LLMOptions, options.of_options, f"[designer] of_options of {LLM.id}")
     cycle = min(len(past) + 1, cycles)  # of a finished run: the last one its designer got
     brief = settled.world(settled.world_options, settled.original).brief(cycle, cycles, past[: cycle - 1])
-    options = settled.designer_options
     designer = LLM(kind.Setting, options if isinstance(options, LLMOptions) else LLMOptions())
-    print(as_text(designer.prompt(brief, settled.schedule.designs)))
+    print(as_text(designer.prompt(brief, n)))
 
 
 @app.command()

@@ -10,7 +10,7 @@ import typer
 
 from curricle import config
 from curricle.cli.shell import Run, Set, app, err, out, say, tell
-from curricle.llm.options import ModelOptions
+from curricle.designer import OfOptions
 from curricle.loop import test_scores
 from curricle.watcher import Watcher
 
@@ -29,7 +29,7 @@ def run(
         str | None, typer.Option(help="Its language model: hand, replay:RUN, local, a name, or name@http://...")
     ] = None,
     out_folder: Annotated[
-        Path | None, typer.Option("--out", help="The run folder [default: a new one in runs/].")
+        Path | None, typer.Option("--out", help="The run folder (default: a new one in runs/).")
     ] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and start nothing.")] = False,
     pairs: Set = None,
@@ -96,8 +96,11 @@ def evaluate(
 def _who(resolved: config.Config) -> str:
     """The designer, its language model, and why it was chosen where nobody named one."""
     options = resolved.designer_options
-    model = f"{options.model} {options.base_url}".strip() if isinstance(options, ModelOptions) else ""
-    said = ", ".join(text for text in (model, resolved.why) if text)
+    of = options.of if isinstance(options, OfOptions) else ""
+    given = options.of_options if isinstance(options, OfOptions) else options.model_dump()
+    model = str(given.get("model", ""))
+    address = "" if model == "hand" or model.startswith(("replay:", "local")) else str(given.get("base_url", ""))
+    said = ", ".join(text for text in (of and f"of {of}", f"{model} {address}".strip(), resolved.why) if text)
     return resolved.designer.id + (f" ({said})" if said else "")
 
 
