@@ -8,9 +8,11 @@ import typer
 from curricle import config
 from curricle.cli.parts import _past
 from curricle.cli.shell import WorldName, app, err, say, tell
-from curricle.designer import Designer
+from curricle.designer import Designer, OfOptions
 from curricle.errors import UsageError
 from curricle.llm import tune, weights
+from curricle.llm.options import ModelOptions
+from curricle.records import Options
 from curricle.registry import find
 from curricle.run import CONFIG, read_checkpoint, read_config
 from curricle.world import World
@@ -47,13 +49,13 @@ def tune_designer(
     steps: Annotated[int, typer.Option(min=1, help="Updates.")] = 64,
     batch: Annotated[int, typer.Option(min=1, help="Pairs an update.")] = 8,
     source: Annotated[
-        Path | None, typer.Option("--model", help="GGUF file to begin with [default: the stock one].")
+        Path | None, typer.Option("--model", help="GGUF file to begin with (default: the stock one).")
     ] = None,
     path: Annotated[
-        Path | None, typer.Option("--out", help="GGUF file to write [default: in the user's cache].")
+        Path | None, typer.Option("--out", help="GGUF file to write (default: in the user's cache).")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads [default: as many as PyTorch takes].")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads (default: as many as PyTorch takes).")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the pairs and their order.")] = 0,
 ) -> None:
     """Tune the embedded model to design for a world: minutes on a CPU, less on a GPU."""
@@ -81,8 +83,10 @@ def _teacher(name: str, world: World) -> tune.Teacher:
     """A designer by its name, or the one of a run with all that it learnt there."""
     if not (Path(name) / CONFIG).is_file():
         kind = find(Designer, name)
+        _cheap(kind.Options())
         return lambda seed: kind(world.Setting, seed=seed)
     settled, state = _settled(Path(name), world), read_checkpoint(Path(name), "designer")
+    _cheap(settled.designer_options)
 
     def taught(seed: int) -> Designer:
         designer = settled.designer(world.Setting, settled.designer_options, seed)
@@ -90,6 +94,13 @@ def _teacher(name: str, world: World) -> tune.Teacher:
         return designer
 
     return taught
+
+
+def _cheap(options: Options) -> None:
+    """Refuse a teacher that asks a language model: there are hundreds of lessons, and no run to keep its budget."""
+    of = find(Designer, options.of).Options if isinstance(options, OfOptions) else type(options)
+    if issubclass(of, ModelOptions):
+        raise UsageError("a language model is no teacher: imitate a run of it instead, with --teacher none --from RUN")
 
 
 def _own(folder: Path, world: World) -> list[tune.Pair]:
