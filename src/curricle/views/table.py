@@ -1,5 +1,6 @@
 """The table of a run: success per skill over the cycles, out of its folder alone."""
 
+from collections import Counter
 from pathlib import Path
 
 from rich.console import Group
@@ -60,16 +61,25 @@ def _spent(folder: Path) -> list[Text]:
     parts += [f"{total['cached']:,.0f} answers from the cache"] if "cached" in total else []
     parts += [f"{total.get('tokens_in', 0):,.0f} tokens read, {total.get('tokens_out', 0):,.0f} written"]
     parts += [f"${total['dollars']:.4f}"] if "dollars" in total else []
-    if any(str(value).startswith("replay:") for value in read_config(folder)["designer"].values()):
+    designer = read_config(folder)["designer"]
+    if str(designer.get("of_options", designer).get("model", "")).startswith("replay:"):
         parts += ["all of it replayed, and paid for before"]
     return [Text(f"language model: {'; '.join(parts)}")]
 
 
 def _replaced(folder: Path) -> list[Text]:
-    """Cycles in which a stated fallback designed."""
-    own = read_config(folder)["designer"]["id"]
-    others = {(step.cycle, d.by) for step, d in read_records(folder, Design) if d.by != own and d.changed}
-    return [Text(f"cycle {cycle} was designed by {by} instead of {own}") for cycle, by in sorted(others)]
+    """Cycles in which a stated fallback designed, or a part of them."""
+    own, designs = read_config(folder)["designer"]["id"], read_records(folder, Design)
+    whole = Counter(step.cycle for step, _ in designs)
+    others = Counter((step.cycle, d.by) for step, d in designs if d.by != own and d.changed)
+    return [
+        Text(
+            f"cycle {cycle} was designed by {by} instead of {own}"
+            if count == whole[cycle]
+            else f"{count} of {whole[cycle]} designs of cycle {cycle} are by {by} instead of {own}"
+        )
+        for (cycle, by), count in sorted(others.items())
+    ]
 
 
 def _trained(scores: Scores | None) -> list[str]:
