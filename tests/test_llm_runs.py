@@ -247,7 +247,7 @@ def test_a_cache_serves_repeated_seeds(tmp_path):
         assert len(server.requests) == 9, "what is damaged is asked anew"
     for name in ("designs.jsonl", "outcomes.jsonl", "scores.jsonl"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    assert "2 answers from the cache" in curricle("show", tmp_path / "b").stdout
+    assert "2 from the cache" in curricle("show", tmp_path / "b").stdout
 
 
 def test_four_pastes_make_a_run(tmp_path):

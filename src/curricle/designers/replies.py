@@ -58,7 +58,7 @@ def read(exchange: Exchange, brief: Brief, n: int, check: Check) -> Reading:
     if len(designs) > n:
         notes.append(f"{len(found)} designs were given, the first {n} are used")
     elif len(designs) < n:
-        problems.append(f"{n} designs are needed, {len(designs)} can be used")
+        problems.append(f"{n} designs are needed, {len(designs)} can be used" if n > 1 else "one design is needed")
     if problems:
         notes.append("; ".join(problems)[:WORDS])
     kept = [d.model_copy(update={"changed": (*d.changed, *notes)}) for d in designs[:n]]

@@ -137,24 +137,28 @@ def _device(wanted: str, who: str) -> torch.device:
 
 
 def _loaded(options: CausalOptions, who: str) -> tuple[Any, Any]:
-    """Tokenizer and model; no code that comes with a model is run."""
-    transformers = needed("transformers")
-    transformers.utils.logging.disable_progress_bar()  # the command line shows progress of its own
     name, kind = options.model, {"dtype": getattr(torch, options.dtype)}
     if options.spread and torch.cuda.is_available():
         kind["device_map"] = "balanced"
+    is_file = name == EMBEDDED or name.endswith(".gguf")
+    return loaded((_embedded() if name == EMBEDDED else Path(name)) if is_file else name, who, **kind)
+
+
+def loaded(source: Path | str, who: str, **kind: Any) -> tuple[Any, Any]:
+    """Tokenizer and model of a GGUF file (a path), a folder or a hub id; no code that comes with a model is run."""
+    transformers = needed("transformers")
+    transformers.utils.logging.disable_progress_bar()  # the command line shows progress of its own
     try:
-        place, more = name, dict[str, str]()
-        if name == EMBEDDED or name.endswith(".gguf"):
+        place, more = str(source), dict[str, str]()
+        if isinstance(source, Path):
             needed("gguf")
-            path = _embedded() if name == EMBEDDED else Path(name)
-            place, more = str(path.parent), {"gguf_file": path.name}
+            place, more = str(source.parent), {"gguf_file": source.name}
         with redirect_stderr(io.StringIO()):  # a bar that knows no off
             tokenizer = transformers.AutoTokenizer.from_pretrained(place, **more)
             model = transformers.AutoModelForCausalLM.from_pretrained(place, **more, **kind)
         model = _plainly(model) if more else model
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise ModelError(f"{who}: the model {name!r} cannot be loaded: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"{who}: the model {str(source)!r} cannot be loaded: {str(error).splitlines()[0]}") from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.padding_side = "left"

@@ -25,20 +25,13 @@ def metadata(path: Path) -> dict[str, Any]:
 
 def load(path: Path) -> tuple[Any, Any]:
     """The model of a file, in single precision, and its tokenizer."""
-    try:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        from transformers.utils import logging
-    except ImportError as error:
-        raise ModelError(MISSING) from error
     if metadata(path).get("general.architecture") != "llama":
         raise ModelError(f"{path} is not of the Llama family; only such models can be tuned")
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-        model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{path} cannot be loaded for tuning: {error}") from error
+    import torch
+
+    from curricle.llm.causal import loaded
+
+    tokenizer, model = loaded(path, "tuning", dtype=torch.float32)
     return model, tokenizer
 
 

@@ -57,8 +57,9 @@ def _spent(folder: Path) -> list[Text]:
     if not exchanges:
         return []
     total, failed = Exchange.total(exchanges), sum(bool(exchange.error) for exchange in exchanges)
-    parts = [f"{total.get('calls', 0):,.0f} calls" + (f", {failed} of them failed" if failed else "")]
-    parts += [f"{total['cached']:,.0f} answers from the cache"] if "cached" in total else []
+    calls = total.get("calls", 0)
+    parts = [f"{calls:,.0f} {'call' if calls == 1 else 'calls'}" + (f", {failed} of them failed" if failed else "")]
+    parts += [f"{total['cached']:,.0f} from the cache"] if "cached" in total else []
     parts += [f"{total.get('tokens_in', 0):,.0f} tokens read, {total.get('tokens_out', 0):,.0f} written"]
     parts += [f"${total['dollars']:.4f}"] if "dollars" in total else []
     designer = read_config(folder)["designer"]
