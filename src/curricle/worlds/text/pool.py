@@ -5,6 +5,7 @@ clauses for optional arguments and what files say recur. Every item is as good a
 """
 
 from collections.abc import Mapping
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from curricle.worlds.text.simulators import SIMULATORS
 from curricle.worlds.text.simulators.base import STARTS, Draw, ways
 from curricle.worlds.text.verify import weakness
 
-SKILLS = (
+About = Literal[
+    "any",
     "one_call",
     "right_tool",
     "optional_arguments",
@@ -25,7 +27,8 @@ SKILLS = (
     "no_call_needed",
     "several_steps",
     "answer_in_words",
-)
+]
+SKILLS: tuple[str, ...] = get_args(About)[1:]
 JOINS = (" Also: ", " And then there is this: ", " Another thing. ", " Moreover: ")
 ORDERS = (", then ", ", and after that ", ", next ", "; when that is done, ")
 TRIES = 50

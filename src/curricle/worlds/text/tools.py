@@ -21,23 +21,13 @@ from curricle.worlds.text import PLAYERS, sources
 from curricle.worlds.text.answers import likeness
 from curricle.worlds.text.catalogue import TOOLS
 from curricle.worlds.text.item import Item
-from curricle.worlds.text.pool import SKILLS, draw_item
+from curricle.worlds.text.pool import SKILLS, About, draw_item
 from curricle.worlds.text.schema import Tool
 from curricle.worlds.text.simulators import SIMULATORS
 from curricle.worlds.text.verify import FLOOR, judge, respond, solution, weakness
 from curricle.worlds.text.writing import LONGEST, write, written
 
 EXAMPLES = 4
-About = Literal[
-    "any",
-    "one_call",
-    "right_tool",
-    "optional_arguments",
-    "parallel_calls",
-    "no_call_needed",
-    "several_steps",
-    "answer_in_words",
-]
 
 
 def signature(tool: Tool) -> str:
