@@ -9,6 +9,7 @@ from parts import VAULT, quiet
 from small_model import Pick, Steps, kind, tiny
 
 from curricle.agents.grpo import GRPO, GRPOOptions
+from curricle.agents.grpo.imitation import solved
 from curricle.errors import AgentError, ModelError, RunDamaged
 from curricle.llm import extra, pools
 from curricle.llm.causal import Causal, CausalOptions
@@ -71,6 +72,42 @@ def test_practice_in_parts_with_a_checkpoint_between_is_practice_in_one(lora, tm
 def make(folder):
     folder.mkdir()
     return folder
+
+
+class Solved(Steps):
+    id = "solved-v1"
+
+    def solution(self, task):
+        return ["c", "f"] if task.gold == "a" else ()
+
+
+def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(tmp_path):
+    options = {"rate": 1e-2, "tasks": 4, "group": 4, "turns": 2}
+    shares = []
+    for warm in (0, 12):
+        one, told = agent(Solved(), warm=warm, **options), []
+        shares.append(one.measure([Solved().unaltered()], [1], 16)[0].rate)
+        assert one.warmed == warm
+    assert shares[1] == 1.0 > shares[0]
+    one.save(make(tmp_path / "one"))
+    other = agent(Solved(), warm=12, **options)
+    other.load(tmp_path / "one")
+    before = [p.clone() for _, p in other.causal.trained()]
+    assert other.measure([Solved().unaltered()], [1], 16)[0].rate == 1.0
+    assert all(torch.equal(a, b) for a, (_, b) in zip(before, other.causal.trained(), strict=True)), "only once"
+    fresh = agent(Solved(), warm=2, **options)
+    fresh.practise([Solved().unaltered()], 16, seed=0, report=lambda done, seen: told.append((done, seen)))
+    assert [list(seen) for done, seen in told[:2]] == [["practice/warm_loss"]] * 2 and told[0][0] == 0
+
+
+def test_solutions_are_needed_for_that_and_only_the_agents_own_turns_are_learnt():
+    with pytest.raises(AgentError, match=r"pick-v1 gave none.* use warm = 0"):
+        agent(warm=1).measure([Pick().unaltered()], [1], 1)
+    one = agent(Solved())
+    example = solved(Solved(), Solved().tasks(Solved.Setting(), 1, 0)[0], one.causal, 4, 2)
+    said = [token for token, own in zip(example.reply, example.mask, strict=True) if own]
+    c, f = (one.causal.tokenizer(word)["input_ids"] for word in "cf")
+    assert said == [*c, one.causal.ends[0], *f, one.causal.ends[0]] and len(example.reply) > len(said)
 
 
 def test_what_goes_wrong_is_counted_and_stays_out_of_the_pool():

@@ -17,10 +17,10 @@ from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language.conditioning import requests, success
 from curricle.designers.language.designer import FAULTS
 from curricle.designers.language.form import Form, Writer
-from curricle.designers.language.regression import Example, step
 from curricle.designers.language.writing import write
 from curricle.llm import pools
 from curricle.llm.causal import Causal, CausalOptions
+from curricle.llm.regression import Example, step
 from curricle.llm.sampling import Sampler
 from curricle.records import Cycle, Outcome
 from curricle.run import read_checkpoint, read_metrics

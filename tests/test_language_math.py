@@ -12,8 +12,8 @@ from curricle.agents.grpo.attempts import Attempt, Turn, attempt
 from curricle.agents.grpo.credit import relative, step_advantages, token_advantages
 from curricle.agents.grpo.trainer import Grpo, LearningOptions
 from curricle.designers.language import Language, LanguageOptions, watch
-from curricle.designers.language.regression import Example, divergence, step, unlikelihood
 from curricle.llm.causal import Causal, CausalOptions, token_logits
+from curricle.llm.regression import Example, divergence, step, unlikelihood
 from curricle.llm.sampling import Reply
 from curricle.records import Design, Message, Outcome, Task, Verdict
 
@@ -157,6 +157,15 @@ def test_regression_fits_what_weighs_and_stays_under_its_cap(lora):
     assert told[0]["loss"] == pytest.approx(weighted, rel=1e-5) and told[0]["kl_initial"] == pytest.approx(0, abs=1e-6)
     assert all(0 <= t["kl_step"] <= 0.02 for t in told) and (lora or min(t["step_scale"] for t in told) < 1)
     assert costs()[0] < before[0] - 0.05 and told[-1]["kl_initial"] > told[1]["kl_initial"]
+
+
+def test_words_of_others_in_a_reply_are_not_learnt():
+    whole, masked = (Example([5], [20, 21, 22], 1.0, mask) for mask in (None, [1, 0, 1]))
+    with torch.no_grad():
+        logits, tokens, _ = token_logits(causal().model, [[5]], [[20, 21, 22]], 0)
+    costs = -logits.log_softmax(-1)[0, range(3), tokens[0]]
+    losses = [step(causal(rate=1e-3), [example], 0.0, 1.0, 8)["loss"] for example in (whole, masked)]
+    assert losses == pytest.approx([float(costs.mean()), float(costs[[0, 2]].mean())], rel=1e-5)
 
 
 def test_a_step_that_may_not_move_does_not():

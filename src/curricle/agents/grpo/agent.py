@@ -16,6 +16,7 @@ from pydantic import Field
 from curricle import checkpoint
 from curricle.agent import Agent, Report
 from curricle.agents.grpo.attempts import FAULTS, Attempt, Counts, attempt
+from curricle.agents.grpo.imitation import imitate
 from curricle.agents.grpo.trainer import Grpo, LearningOptions, Slot
 from curricle.errors import AgentError
 from curricle.llm import pools
@@ -29,6 +30,9 @@ from curricle.world import TaskWorld, World
 class GRPOOptions(LearningOptions):
     """Options of the language-model agent."""
 
+    warm: int = Field(
+        0, ge=0, description="Updates by imitating solutions of the original world, before all else: for small models."
+    )
     turns: int = Field(16, ge=1, description="Most turns of the agent in one attempt, where a world answers back.")
     replay: float = Field(0.0, ge=0, le=1, description="Share of tasks drawn from the pool of earlier ones.")
     pool: int = Field(20_000, ge=0, description="Tasks the pool holds; the oldest make room.")
@@ -59,10 +63,12 @@ class GRPO(Agent):
         self.sampler = Sampler(self.causal, kind, o.sample_batch)
         self.grpo = Grpo(self.causal, o, self._rollout)
         self.pool: dict[str, pools.Row] = {}
+        self.warmed = 0  # updates by imitation so far
         self._seed, self._batches = 0, 0  # of the running practice
 
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Try, compare, update; as many whole updates as cover the budget."""
+        self._warm_up(report)
         counts, width = Counts(self.tasks, designs), self.grpo.width
         self._seed, self._batches, done = seed, 0, 0
 
@@ -85,6 +91,7 @@ class GRPO(Agent):
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
         """Answer without learning; sampled tests are drawn design by design, so that a seed alone decides them."""
+        self._warm_up()
         o, drawn = self.options, list[list[Slot]]()
         for number, (design, seed) in enumerate(zip(designs, seeds, strict=True)):
             tasks = self.tasks.tasks(self.tasks.setting(design.setting), episodes, seed)
@@ -104,15 +111,26 @@ class GRPO(Agent):
 
     def save(self, folder: Path) -> None:
         """Write what is trained, its optimiser and the pool."""
-        checkpoint.write(folder, self.causal.arrays(), {"world": self.world.id, "model": self.options.model})
+        about = {"world": self.world.id, "model": self.options.model}
+        checkpoint.write(folder, self.causal.arrays(), {**about, "warmed": self.warmed})
         pools.write(folder / pools.TRAIN, list(self.pool.values()))
 
     def load(self, folder: Path) -> None:
         """Read them."""
-        arrays, _ = checkpoint.read(folder)
+        arrays, state = checkpoint.read(folder)
         self.causal.restore(arrays, folder)
+        self.warmed = int(state.get("warmed", 0))
         rows = pools.read(folder / pools.TRAIN)
         self.pool = {_key(row.task): row for row in rows}
+
+    def _warm_up(self, report: Report = lambda done, figures: None) -> None:
+        """Imitate, the first time anything is asked of it; part of its starting point, so it costs no budget."""
+        o, home = self.options, self.tasks.setting(self.tasks.unaltered().setting)
+        while self.warmed < o.warm:
+            tasks = self.tasks.tasks(home, self.grpo.width, derive(self.seed, "warm", self.warmed))
+            loss = imitate(self.tasks, tasks, self.causal, o.most_tokens, o.turns, o.micro)
+            self.warmed += 1
+            report(0, {"practice/warm_loss": loss})
 
     # -- practice ------------------------------------------------------------------------------------------------------
 

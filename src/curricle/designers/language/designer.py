@@ -4,7 +4,7 @@ Any Hugging Face causal model, its own weights or its own LoRA adapter on the ag
 (`conditioning.py`) in a form that fits any world's knobs (`form.py`). What cannot be used is counted and dropped with
 its reason; a stated fallback fills the gap. After the agent practised, success p of each design decides: R_env =
 exp(-beta (p - alpha)^2), designs outside the band |p - alpha| <= k_min are filtered out, the rest train the policy by
-weighted regression (`regression.py`) with weights exp(strength R_env). All it ever wrote is in the pool `D_env`.
+weighted regression (`llm/regression.py`) with weights exp(strength R_env). All it ever wrote is in the pool `D_env`.
 
 The ablations are settings: `learn = false` leaves the environment frozen (GenEnv's "random"); `fixed` of this designer
 writes once (static); `fixed` of `llm` is an offline teacher; `none` is the agent alone.
@@ -24,12 +24,12 @@ from curricle.designers import reward
 from curricle.designers.language import watch
 from curricle.designers.language.conditioning import Request, requests
 from curricle.designers.language.form import Form, Writer
-from curricle.designers.language.regression import Example, step
 from curricle.designers.language.writing import write
 from curricle.errors import RunDamaged, ValueRefused
 from curricle.llm import pools
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.chat import rendered
+from curricle.llm.regression import Example, step
 from curricle.llm.sampling import Sampler
 from curricle.records import Brief, Design, Outcome, Scores, Values
 from curricle.seeds import derive, generator

@@ -1,4 +1,6 @@
-"""Regression: how the environment policy learns (GenEnv, section 3): by weight, near where it began, in small steps.
+"""Regression: how a model learns replies by weight, near where it began, in small steps (GenEnv, section 3).
+
+The environment policy learns from its records so; an agent that solves nothing yet may be shown solutions so.
 
 Each record is a request, the reply that answered it, and a weight. The loss is the weighted mean of the replies'
 negative log-likelihood, plus `kl` times the divergence from the *initial* model. After a step the divergence from the
@@ -18,11 +20,13 @@ HALVINGS = 12
 
 @dataclass(frozen=True)
 class Example:
-    """One record of D_env in tokens."""
+    """One record of D_env in tokens, or one solved task."""
 
     prompt: list[int]
     reply: list[int]
     weight: float
+    mask: list[int] | None = None
+    """Which tokens of the reply the model said itself; None: all."""
 
 
 def divergence(logits: Any, other: Any, real: Any) -> Any:
@@ -38,6 +42,15 @@ def unlikelihood(logits: Any, tokens: Any, real: Any) -> Any:
     return -(log_p * real).sum(1) / real.sum(1).clamp(min=1)
 
 
+def _own(part: Sequence[Example], real: Any) -> Any:
+    """Where the tokens stand that the model said itself."""
+    own = torch.ones_like(real)
+    for row, example in enumerate(part):
+        if example.mask is not None:
+            own[row, : len(example.mask)] = torch.tensor(example.mask, dtype=torch.bool)
+    return own
+
+
 def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int) -> dict[str, float]:
     """One update from a batch of examples; says how far it went."""
     model, optimizer = causal.model, causal.optimizer
@@ -49,6 +62,7 @@ def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, mic
     for part in parts:
         prompts, replies = [e.prompt for e in part], [e.reply for e in part]
         logits, tokens, real = token_logits(model, prompts, replies, pad)
+        real = real & _own(part, real)
         with causal.origin() as origin, torch.no_grad():
             initial, _, _ = token_logits(origin, prompts, replies, pad)
         weights = torch.tensor([e.weight / total for e in part], device=logits.device)
@@ -78,7 +92,7 @@ def _capped(causal: Causal, before: tuple[Sequence[Example], Any], cap: float) -
             logits, _, real = token_logits(
                 causal.model, [e.prompt for e in part], [e.reply for e in part], causal.tokenizer.pad_token_id
             )
-            moved = float(divergence(logits, old, real))
+            moved = float(divergence(logits, old, real & _own(part, real)))
             if moved <= cap:
                 return moved, scale
             scale /= 2
