@@ -11,7 +11,7 @@ from small_model import Pick, Steps, kind, tiny
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.agents.grpo.imitation import solved
 from curricle.errors import AgentError, ModelError, RunDamaged
-from curricle.llm import extra, pools
+from curricle.llm import decoding, extra, pools
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.sampling import Reply, Sampler, _copy_over
 from curricle.records import Message, Verdict
@@ -209,8 +209,33 @@ def test_batched_replies_are_those_of_one_at_a_time():
     prompts = [[5, 6, 7], [8], [9, 10, 11, 12, 13]]
     many = Sampler(model, "plain", 2).sample(prompts, most=6, temperature=0, seed=0)
     assert many == [Sampler(model).sample([p], most=6, temperature=0, seed=0)[0] for p in prompts]
-    static = Sampler(model, "static", 4).sample(prompts, most=6, temperature=0, seed=0)
-    assert static == many, "a static cache changes nothing"
+    for batch in (2, 4):
+        static = Sampler(model, "static", batch).sample(prompts, most=6, temperature=0, seed=0)
+        assert static == many, "fixed shapes change nothing"
+
+
+def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_have_ended():
+    model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
+    with torch.no_grad():
+        odds = (model.model(torch.tensor([[5, 6, 7]])).logits[0, -1] / 0.5).softmax(-1)
+    sampler = Sampler(model, "static", 64)
+    drawn = [reply.ids[0] for reply in sampler.sample([[5, 6, 7]] * 600, most=1, temperature=0.5, seed=1)]
+    for token in odds.topk(3).indices.tolist():
+        share = drawn.count(token) / 600
+        assert abs(share - float(odds[token])) < 4 * (float(odds[token]) / 600) ** 0.5
+    loop = sampler.decoder.loops[64, 64, 1, False]
+    model.ends = list(range(len(model.tokenizer)))
+    quick = Sampler(model, "static", 64)
+    assert [r.ended for r in quick.sample([[5], [6]], most=40, temperature=1, seed=0)] == [True, True]
+    assert int(quick.decoder.loops[2, 64, 40, False].step) == 16 and loop.graph is None
+
+
+def test_few_shapes_are_kept(monkeypatch):
+    monkeypatch.setattr(decoding, "KEPT", 200)
+    sampler = Sampler(Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0), "static", 2)
+    for length in (60, 100, 60, 200):
+        sampler.sample([[5] * length], most=2, temperature=0, seed=0)
+    assert list(sampler.decoder.loops) == [(1, 256, 2, True)], "the one just asked for is kept, however large"
 
 
 def test_the_speaker_of_a_gpu_has_the_adapter_merged():

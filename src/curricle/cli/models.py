@@ -1,5 +1,6 @@
 """Commands about the embedded language model: get its weights, and tune it to design for a world."""
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -73,8 +74,9 @@ def tune_designer(
                 f"step {step} of {steps}: loss {loss:.3f}", end="\r" if err.is_terminal else "\n", highlight=False
             )
 
-    where = _device(device, threads)
+    where, start = _device(device, threads), time.monotonic()
     tune.tune(pairs, begin, target, world=made.id, steps=steps, batch=batch, seed=seed, device=where, report=report)
+    tell(f"{steps} updates took {time.monotonic() - start:.0f} s on {where}, reading and writing the file included")
     say(target)
     tell(f"use it: curricle run {world} --designer local --set designer.model={target}")
 

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from curricle.errors import ModelError, RunDamaged
 from curricle.llm.extra import needed
+from curricle.llm.unpack import unpacked
 from curricle.records import Options
 from curricle.seeds import derive
 
@@ -149,14 +150,10 @@ def loaded(source: Path | str, who: str, **kind: Any) -> tuple[Any, Any]:
     transformers = needed("transformers")
     transformers.utils.logging.disable_progress_bar()  # the command line shows progress of its own
     try:
-        place, more = str(source), dict[str, str]()
-        if isinstance(source, Path):
-            needed("gguf")
-            place, more = str(source.parent), {"gguf_file": source.name}
+        place = str(unpacked(source) if isinstance(source, Path) else source)
         with redirect_stderr(io.StringIO()):  # a bar that knows no off
-            tokenizer = transformers.AutoTokenizer.from_pretrained(place, **more)
-            model = transformers.AutoModelForCausalLM.from_pretrained(place, **more, **kind)
-        model = _plainly(model) if more else model
+            tokenizer = transformers.AutoTokenizer.from_pretrained(place)
+            model = transformers.AutoModelForCausalLM.from_pretrained(place, **kind)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(f"{who}: the model {str(source)!r} cannot be loaded: {str(error).splitlines()[0]}") from error
     if tokenizer.pad_token_id is None:
@@ -169,16 +166,6 @@ def _embedded() -> Path:
     """The embedded model's file, which `curricle model` fetched."""
     found: Path = importlib.import_module("curricle.llm.weights").stock()
     return found
-
-
-def _plainly(model: Any) -> Any:
-    """The same weights in a model that does not think of itself as quantised: trainers refuse those."""
-    config = copy.deepcopy(model.config)
-    del config.quantization_config
-    plain = type(model)(config).to(model.dtype)
-    plain.load_state_dict(model.state_dict())
-    plain.generation_config = model.generation_config
-    return plain
 
 
 def _ends(model: Any, tokenizer: Any) -> list[int]:

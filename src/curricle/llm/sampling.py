@@ -1,11 +1,11 @@
 """Sampling: many replies at once, as fast as the hardware allows.
 
     plain        batched `generate` with a growing cache; what a CPU uses
-    static       fixed shapes: a static cache, compiled and replayed as CUDA graphs; what a GPU uses
+    static       fixed shapes, each step replayed as a CUDA graph (`decoding.py`); what a GPU uses
     continuous   transformers' continuous batching: finished rows make room for waiting ones; for lengths that differ
 
 On one GPU a copy of the model in bfloat16 speaks, with the adapter merged into it; `refresh` copies the trained weights
-over. The copy's addresses never change, so what was compiled stays valid. Replies are drawn from the model's own odds
+over. The copy's addresses never change, so what was captured stays valid. Replies are drawn from the model's own odds
 at `temperature`, 0 being greedy. A call's seed decides all its draws.
 """
 
@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 import torch
 
+from curricle.errors import ModelError
 from curricle.llm.causal import Causal
+from curricle.llm.decoding import Decoder, suits
 from curricle.llm.extra import needed
 
 Kind = Literal["auto", "plain", "static", "continuous"]
-SHORTEST = 64
-"""Prompts are padded to this length, or twice, four times, ... of it, where each new shape has to be compiled."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,12 @@ class Sampler:
     def __init__(self, causal: Causal, kind: Kind = "auto", batch: int = 64) -> None:
         self.causal, self.batch = causal, batch
         on_gpu = causal.device.type == "cuda"
-        self.kind = ("static" if on_gpu else "plain") if kind == "auto" else kind
-        self.speaker: Any = _speaker(causal) if on_gpu and not causal.options.spread else None
+        alone = on_gpu and not causal.options.spread
+        self.kind = ("static" if alone and suits(causal.model) else "plain") if kind == "auto" else kind
+        if self.kind == "static" and not suits(causal.model):
+            raise ModelError(f"sampler = 'static' does not know the attention of {causal.options.model!r}; use 'plain'")
+        self.speaker: Any = _speaker(causal) if alone else None
+        self.decoder: Decoder | None = None
 
     def refresh(self) -> None:
         """Take over what was learnt since the last time; on a CPU the trained model itself speaks."""
@@ -54,6 +58,11 @@ class Sampler:
             torch.manual_seed(seed)
             if self.kind == "continuous":
                 return self._continuous(model, prompts, most, temperature)
+            if self.kind == "static":
+                if self.decoder is None:
+                    pad = self.causal.tokenizer.pad_token_id
+                    self.decoder = Decoder(model, self.causal.ends, pad, self.batch)
+                return [self._reply(ids) for ids in self.decoder.replies(prompts, most, temperature)]
             parts = [prompts[start : start + self.batch] for start in range(0, len(prompts), self.batch)]
             return [reply for part in parts for reply in self._batch(model, part, most, temperature)]
 
@@ -69,22 +78,18 @@ class Sampler:
             model.train(was_training)
 
     def _batch(self, model: Any, prompts: Sequence[list[int]], most: int, temperature: float) -> list[Reply]:
-        rows, longest = list(prompts), max(map(len, prompts))
-        if self.kind == "static":
-            rows += [prompts[0]] * (self.batch - len(rows))
-            longest = max(SHORTEST, 1 << (longest - 1).bit_length())
+        longest = max(map(len, prompts))
         pad = self.causal.tokenizer.pad_token_id
-        ids = torch.full((len(rows), longest), pad)
+        ids = torch.full((len(prompts), longest), pad)
         seen = torch.zeros_like(ids)
-        for row, prompt in enumerate(rows):
+        for row, prompt in enumerate(prompts):
             ids[row, longest - len(prompt) :] = torch.tensor(prompt)
             seen[row, longest - len(prompt) :] = 1
-        more = {"cache_implementation": "static"} if self.kind == "static" else {}
         device = self.causal.device
         out = model.generate(
-            input_ids=ids.to(device), attention_mask=seen.to(device), **self._manner(most, temperature), **more
+            input_ids=ids.to(device), attention_mask=seen.to(device), **self._manner(most, temperature)
         )
-        return [self._reply(row[longest:].tolist()) for row in out[: len(prompts)].cpu()]
+        return [self._reply(row[longest:].tolist()) for row in out.cpu()]
 
     def _continuous(self, model: Any, prompts: Sequence[list[int]], most: int, temperature: float) -> list[Reply]:
         GenerationConfig = needed("transformers").GenerationConfig

@@ -1,0 +1,231 @@
+"""Decoding: many replies at once in fixed shapes, so that a GPU replays each step as one CUDA graph.
+
+Prompts begin at the left and are padded at the right, so plain causal attention reads them in, all but their last
+token: that one opens the decoding. From then on every row writes into the same column of the cache, and a mask says
+which columns a row may look at. Heads that share keys are laid side by side like queries, so keys are never copied for
+them. On a CPU the same steps run one by one.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from curricle.llm.extra import needed
+
+SHORTEST = 64
+"""Prompts are padded to this length, or twice, four times, ... of it: each new shape is captured anew."""
+TOKENS = 1 << 17
+"""Most tokens of a batch, prompt and reply together: its cache has to fit beside two players."""
+KEPT = 2 * TOKENS
+"""Tokens of all shapes whose caches and graphs are kept; those not used for longest make room."""
+LOOK = 16
+"""Steps between two looks at whether all rows have ended; each look waits for the GPU."""
+ATTENTION = "curricle-decoding"
+
+
+def suits(model: Any) -> bool:
+    """Whether every layer of a model attends to all that came before, which is what this decoding does."""
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    plain = set(kinds) == {"full_attention"} if kinds else not getattr(config, "sliding_window", None)
+    return plain and not getattr(config, "attn_logit_softcapping", None) and bool(getattr(model, "_supports_sdpa", 0))
+
+
+class Decoder:
+    """Decodes with one model; keeps what was captured for each shape."""
+
+    def __init__(self, model: Any, ends: Sequence[int], pad: int, batch: int) -> None:
+        self.model, self.ends, self.pad, self.batch = model, list(ends), pad, batch
+        self.loops: dict[tuple[int, int, int, bool], _Loop] = {}
+        needed("transformers").AttentionInterface.register(ATTENTION, _attend)
+
+    def replies(self, prompts: Sequence[list[int]], most: int, temperature: float) -> list[list[int]]:
+        """For each prompt `most` tokens; what follows a row's end is padding."""
+        order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
+        found: dict[int, list[int]] = {}
+        with _attention(self.model):
+            while order:
+                width = max(SHORTEST, 1 << (len(prompts[order[0]]) - 1).bit_length())
+                rows = min(self.batch, _floor(TOKENS // (width + most)), _ceiling(len(order)))
+                part, order = order[:rows], order[rows:]
+                key = (rows, width, most, not temperature)
+                said = self._loop(key).run([prompts[i] for i in part], temperature)
+                found |= zip(part, said, strict=True)
+        return [found[i] for i in range(len(prompts))]
+
+    def _loop(self, key: tuple[int, int, int, bool]) -> "_Loop":
+        loop = self.loops.pop(key, None)
+        while loop is None and self.loops and sum(n * (w + m) for n, w, m, _ in (*self.loops, key)) > KEPT:
+            del self.loops[next(iter(self.loops))]
+        self.loops[key] = loop or _Loop(self, *key)
+        return self.loops[key]
+
+
+class _Loop:
+    """One shape: its buffers, its cache, and its step, on a GPU as a graph."""
+
+    def __init__(self, owner: Decoder, rows: int, width: int, most: int, greedy: bool) -> None:
+        model = owner.model
+        kind, device = next(model.parameters()).dtype, next(model.parameters()).device
+        self.owner, self.rows, self.width, self.most, self.greedy = owner, rows, width, most, greedy
+        self.length = 16 * -(-(width + most) // 16)
+        self.graph: Any = None
+        self.cache = _Columns(self.length)
+        self.ids = torch.zeros(rows, width, dtype=torch.long, device=device)
+        self.token, self.place = (torch.zeros(rows, 1, dtype=torch.long, device=device) for _ in range(2))
+        self.column, self.step = (torch.zeros(1, dtype=torch.long, device=device) for _ in range(2))
+        self.said = torch.zeros(rows, most, dtype=torch.long, device=device)
+        self.done = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.mask = torch.zeros(rows, 1, 1, self.length, dtype=kind, device=device)
+        self.ends = torch.tensor(owner.ends, dtype=torch.long, device=device)
+        self.temperature = torch.ones((), device=device)
+
+    def run(self, prompts: Sequence[list[int]], temperature: float) -> list[list[int]]:
+        """The tokens of each row."""
+        self._read(prompts, temperature)
+        advance = self._advance
+        if self.ids.is_cuda:
+            if self.graph is None:
+                self.graph = self._captured()
+                self._read(prompts, temperature)
+            advance = self.graph.replay
+        for step in range(self.most):
+            advance()
+            if step % LOOK == LOOK - 1 and bool(self.done.all()):
+                break
+        told: list[list[int]] = self.said[: len(prompts)].tolist()
+        return told
+
+    def _read(self, prompts: Sequence[list[int]], temperature: float) -> None:
+        """Take the prompts in, all but their last tokens."""
+        rows = [*prompts, *[prompts[-1]] * (self.rows - len(prompts))]
+        lengths = torch.tensor([len(row) - 1 for row in rows])
+        ids = torch.full((self.rows, self.width), self.owner.pad)
+        for i, row in enumerate(rows):
+            ids[i, : len(row) - 1] = torch.tensor(row[:-1])
+        self.ids.copy_(ids)
+        self.token.copy_(torch.tensor([[row[-1]] for row in rows]))
+        self.place.copy_(lengths[:, None])
+        hidden = torch.arange(self.length) >= lengths[:, None]
+        self.mask.copy_(torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None, None])
+        self.column.fill_(self.width)
+        self.step.zero_()
+        self.said.fill_(self.owner.pad)
+        self.done.copy_(torch.arange(self.rows) >= len(prompts))
+        self.temperature.fill_(temperature or 1.0)
+        self.cache.column = None
+        places = torch.arange(self.width, device=self.ids.device).expand(self.rows, -1)
+        self._pass(self.ids, places, self.mask[:1, :, :, :1])  # any mask: the prompts' attention is causal
+        self.cache.column = self.column
+
+    def _pass(self, ids: Tensor, places: Tensor, mask: Tensor) -> Tensor:
+        out = self.owner.model(
+            input_ids=ids,
+            position_ids=places,
+            attention_mask=mask,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits: Tensor = out.logits[:, -1]
+        return logits.float()
+
+    def _advance(self) -> None:
+        """One token more of every row."""
+        self.mask.index_fill_(3, self.column, 0.0)
+        logits = self._pass(self.token, self.place, self.mask)
+        if self.greedy:
+            chosen = logits.argmax(-1)
+        else:  # the largest of odds over exponentials is a draw by these odds
+            odds = (logits / self.temperature).softmax(-1)
+            chosen = (odds / torch.empty_like(odds).exponential_()).argmax(-1)
+        chosen = torch.where(self.done, self.owner.pad, chosen)
+        self.said.index_copy_(1, self.step, chosen[:, None])
+        self.done |= (chosen[:, None] == self.ends).any(1)
+        self.token.copy_(chosen[:, None])
+        for count in (self.place, self.column, self.step):
+            count += 1
+
+    def _captured(self) -> Any:
+        side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call,unused-ignore]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                self._advance()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._advance()
+        return graph
+
+
+class _Columns:
+    """Keys and values of all layers, one column a token."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.column: Tensor | None = None
+        """Where the next token goes; None while prompts are read, which fill columns from the first on."""
+        self.layers: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Take in new columns; returns what the new tokens may look at."""
+        if layer not in self.layers:
+            self.layers[layer] = (self._room(keys), self._room(values))
+        kept = self.layers[layer]
+        for whole, new in zip(kept, (keys, values), strict=True):
+            if self.column is None:
+                whole[:, :, : new.shape[2]].copy_(new)
+            else:
+                whole.index_copy_(2, self.column, new)
+        return (keys, values) if self.column is None else kept
+
+    def get_seq_length(self, *_: Any) -> int:
+        """Positions are always given, so nobody counts on this."""
+        return 0
+
+    def _room(self, like: Tensor) -> Tensor:
+        return like.new_zeros(*like.shape[:2], self.length, like.shape[3])
+
+
+def _attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: Any = None, **_: Any
+) -> tuple[Tensor, None]:
+    """Attention of prompts among themselves, or of one token a row to its columns."""
+    rows, heads, width, size = query.shape
+    shared = key.shape[1]
+    if width > 1:
+        out = F.scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scaling, enable_gqa=heads != shared
+        )
+    else:
+        side_by_side = query.reshape(rows, shared, heads // shared, size)
+        out = F.scaled_dot_product_attention(side_by_side, key, value, attn_mask=attention_mask, scale=scaling)
+        out = out.reshape(rows, heads, 1, -1)
+    return out.transpose(1, 2).contiguous(), None
+
+
+@contextmanager
+def _attention(model: Any) -> Iterator[None]:
+    """Let a model attend our way for a while."""
+    config = model.config.get_text_config()
+    before = config._attn_implementation
+    config._attn_implementation = ATTENTION
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def _ceiling(count: int) -> int:
+    """The next power of two."""
+    return 1 << (count - 1).bit_length()
+
+
+def _floor(count: int) -> int:
+    """The power of two before."""
+    return 1 << max(0, count.bit_length() - 1)
