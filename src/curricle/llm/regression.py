@@ -16,6 +16,8 @@ import torch
 from curricle.llm.causal import Causal, token_logits
 
 HALVINGS = 12
+TOKENS = 8192
+"""Most tokens that go through the network at a time, padding included; long ones go alone."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,17 @@ def unlikelihood(logits: Any, tokens: Any, real: Any) -> Any:
     return -(log_p * real).sum(1) / real.sum(1).clamp(min=1)
 
 
+def _parts(examples: Sequence[Example], micro: int) -> list[list[Example]]:
+    """Examples that go through the network together: of like length, at most `micro`, the longest first."""
+    parts, longest = list[list[Example]](), 0
+    for example in sorted(examples, key=lambda e: -len(e.prompt) - len(e.reply)):
+        if not parts or len(parts[-1]) == micro or (len(parts[-1]) + 1) * longest > TOKENS:
+            parts.append([])
+            longest = len(example.prompt) + len(example.reply)
+        parts[-1].append(example)
+    return parts
+
+
 def _own(part: Sequence[Example], real: Any) -> Any:
     """Where the tokens stand that the model said itself."""
     own = torch.ones_like(real)
@@ -54,7 +67,7 @@ def _own(part: Sequence[Example], real: Any) -> Any:
 def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int) -> dict[str, float]:
     """One update from a batch of examples; says how far it went."""
     model, optimizer = causal.model, causal.optimizer
-    parts = [examples[i : i + micro] for i in range(0, len(examples), micro)]
+    parts = _parts(examples, micro)
     total, pad = sum(e.weight for e in examples), causal.tokenizer.pad_token_id
     optimizer.zero_grad(set_to_none=True)
     loss_sum = kl_sum = 0.0
