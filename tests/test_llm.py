@@ -143,7 +143,7 @@ def test_feedback_as_in_the_paper():
     )
     cycles = [Cycle(number=1, designed=told, scores=scores(world, open_1=0.38))]
     first, answer, last = (m.content for m in llm(world).prompt(world.brief(2, 4, cycles), 4))
-    assert "In the original of this run: dials = 4." in first and "## Cycle 1 of 4" in first
+    assert "original 4): " in first and "## Cycle 1 of 4" in first
     assert '{"setting": {"alarm": 0.1}, "aim": "open_1", "why": ""}' in answer
     for line in (
         "## Cycle 2 of 4",

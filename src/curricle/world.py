@@ -53,12 +53,13 @@ class World(ABC):
 
     def brief(self, cycle: int, cycles: int, past: Sequence[Cycle] = ()) -> Brief:
         """Tell a designer what this world offers and how the agent did so far."""
+        original = self.original.values
         return Brief(
             world=self.id,
             guide=self.guide,
             skills=self.skills,
-            knobs=self.Setting.knobs(),
-            original=self.original.values,
+            knobs=tuple(k.model_copy(update={"default": original[k.name]}) for k in self.Setting.knobs()),
+            original=original,
             cycle=cycle,
             cycles=cycles,
             past=tuple(past),

@@ -61,9 +61,6 @@ def opening(brief: Brief) -> str:
     skills = [f"- {s.name}" + (f" (needs {', '.join(s.needs)})" if s.needs else "") for s in brief.skills]
     lines = [f"# {brief.world}", "", brief.guide.strip(), "", "## Skills", "", *skills]
     lines += ["", "## Knobs", "", *(f"- {knob.line}" for knob in brief.knobs)]
-    changed = [f"{k.name} = {brief.original[k.name]}" for k in brief.knobs if brief.original[k.name] != k.default]
-    if changed:
-        lines += ["", f"In the original of this run: {', '.join(changed)}."]
     return "\n".join([*lines, "", TASK])
 
 

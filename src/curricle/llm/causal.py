@@ -38,9 +38,10 @@ class CausalOptions(Options):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Where it runs; auto takes a GPU if there is one."
     )
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "float32",
-        description="Type of the weights; bfloat16 suits a base under an adapter, and rounds small steps away.",
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="Type of the weights: bfloat16 rounds small steps of training away; auto takes it on a GPU for a "
+        "base under an adapter, which is not trained.",
     )
     spread: bool = Field(False, description="Lay the layers over all GPUs of this machine, for models one cannot hold.")
     rate: float = Field(1e-6, ge=0, description="Learning rate of AdamW.")
@@ -53,7 +54,7 @@ class Causal:
     def __init__(self, options: CausalOptions, who: str, seed: int) -> None:
         self.options, self.who = options, who
         self.device = _device(options.device, who)
-        self.tokenizer, model = _loaded(options, who)
+        self.tokenizer, model = _loaded(options, who, self.device)
         model = model if options.spread else model.to(self.device)
         self.ends: list[int] = _ends(model, self.tokenizer)
         self._origin: Any = None
@@ -137,8 +138,10 @@ def _device(wanted: str, who: str) -> torch.device:
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def _loaded(options: CausalOptions, who: str) -> tuple[Any, Any]:
-    name, kind = options.model, {"dtype": getattr(torch, options.dtype)}
+def _loaded(options: CausalOptions, who: str, device: torch.device) -> tuple[Any, Any]:
+    name, halved = options.model, bool(options.lora) and device.type == "cuda"
+    dtype = ("bfloat16" if halved else "float32") if options.dtype == "auto" else options.dtype
+    kind: dict[str, Any] = {"dtype": getattr(torch, dtype)}
     if options.spread and torch.cuda.is_available():
         kind["device_map"] = "balanced"
     is_file = name == EMBEDDED or name.endswith(".gguf")
