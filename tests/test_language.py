@@ -146,6 +146,7 @@ def test_what_is_dropped_is_counted_and_recorded_with_its_reason():
     script(designer, {"letter": "b"}, {"letter": "b"}, "hostile", {"most": 99})
     told = Told(world)
     designs = designer.propose(world.brief(1, 2), 4, told)
+    assert [row.prompt for row in designer.rows] == designer.prompts(world.brief(1, 2), 4)
     assert [d.by for d in designs] == ["", *["language-v1 fallback"] * 3]
     assert all("nothing usable was written" in d.changed[0] for d in designs[1:])
     found = {fault: told.figures[f"design/{fault}"] for fault in FAULTS}

@@ -21,6 +21,7 @@ from curricle.designers.local import Local, LocalOptions
 from curricle.errors import ModelError, UsageError
 from curricle.llm import weights
 from curricle.llm.embedded import Embedded
+from curricle.llm.model import as_text
 from curricle.records import Cycle, Design
 from curricle.run import read_exchanges, read_records
 from curricle.views.table import table
@@ -118,10 +119,18 @@ def test_a_run_and_the_tuning_on_it(path, tmp_path):
     assert run("first", path).exit_code == 0
     designs = [design for _, design in read_records(tmp_path / "first", Design)]
     assert len(designs) == len(read_exchanges(tmp_path / "first")) == 3 and all(d.by == "local-v1" for d in designs)
+    asked = [as_text(exchange.prompt) for _, exchange in read_exchanges(tmp_path / "first")]
+    printed = CliRunner().invoke(app, ["design", world, "--run", str(tmp_path / "first")])
+    assert printed.stdout == "\n\n".join(asked) + "\n", "the exact prompts, one a design"
     words = ["tune-designer", world, "--from", str(tmp_path / "first"), "--model", str(path), "--out", str(out)]
     done = CliRunner().invoke(app, [*words, "--steps", "2", "--batch", "2", "--threads", "1"])
     assert done.exit_code == 0, done.output
-    assert done.stdout.strip() == str(out) and "step 2 of 2: loss" in done.stderr and "designs of" in done.stderr
+    assert (
+        done.stdout.strip() == str(out)
+        and "step 2 of 2: loss" in done.stderr
+        and "2 updates took" in done.stderr
+        and "designs of" in done.stderr
+    )
     assert Embedded(out).taught == "vault-v1"
     assert run("second", out).exit_code == 0
     (_, exchange), *_ = read_exchanges(tmp_path / "second")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 from pydantic import Field
 
 from curricle import records
-from curricle.records import Brief, Design, Exchange, Frozen, FrozenMap, Outcome, Scores
+from curricle.records import Brief, Design, Exchange, Frozen, FrozenMap, Message, Outcome, Scores
 from curricle.setting import Setting
 
 
@@ -71,6 +71,10 @@ class Designer(ABC):
     def ready(self) -> None:
         """Raise what a person has to mend before a new run can begin, such as a key that is not set."""
         return
+
+    def prompts(self, brief: Brief, n: int) -> Sequence[Sequence[Message]]:
+        """What it would ask a language model for n designs, call by call; nothing where it asks none."""
+        return ()
 
     @abstractmethod
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:

@@ -1,5 +1,6 @@
 """Commands about the parts of a run: what is installed, and what a designer is told."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +11,13 @@ from curricle import config
 from curricle.agent import Agent
 from curricle.cli.shell import WorldName, app, out
 from curricle.designer import Designer, OfOptions
-from curricle.designers.llm import LLM, LLMOptions
+from curricle.designers.llm import LLM
 from curricle.errors import UsageError
 from curricle.llm.model import as_text
-from curricle.records import Cycle, Design, Options, Outcome, Scores, checked
+from curricle.records import Cycle, Design, Message, Options, Outcome, Scores, checked
 from curricle.registry import KINDS, find, installed
 from curricle.run import read_config, read_records
+from curricle.seeds import derive
 from curricle.world import World
 
 
@@ -26,21 +28,23 @@ def design(
         Path | None, typer.Option("--run", metavar="RUN", help="Tell what happened in this run.")
     ] = None,
 ) -> None:
-    """Print the exact prompt that a language model would get next."""
+    """Print the exact prompt that a run's language model would get next, or that one would get in this world."""
     kind = find(World, world)
     plain = read_config(run_folder) if run_folder else {"world": {"id": world}, "designer": {"id": "tutor"}}
     settled = config.resolve(plain)
     if settled.world.id != kind.id:
         raise UsageError(f"{run_folder} is a run in {settled.world.id}, not in {kind.id}")
     cycles, past = settled.schedule.cycles, _past(run_folder) if run_folder else []
-    options, n = settled.designer_options, settled.schedule.designs
-    if isinstance(options, OfOptions) and find(Designer, options.of) is LLM:  # asked once, as the run begins
-        past, n = [], getattr(options, "candidates", n)
-        options = checked(LLMOptions, options.of_options, f"[designer] of_options of {LLM.id}")
+    maker, options, n = settled.designer, settled.designer_options, settled.schedule.designs
+    if isinstance(options, OfOptions) and (inner := find(Designer, options.of)).prompts is not Designer.prompts:
+        past, n = [], getattr(options, "candidates", n)  # asked once, as the run begins
+        maker, options = inner, checked(inner.Options, options.of_options, f"[designer] of_options of {inner.id}")
     cycle = min(len(past) + 1, cycles)  # of a finished run: the last one its designer got
     brief = settled.world(settled.world_options, settled.original).brief(cycle, cycles, past[: cycle - 1])
-    designer = LLM(kind.Setting, options if isinstance(options, LLMOptions) else LLMOptions())
-    print(as_text(designer.prompt(brief, n)))
+    prompts: Sequence[Sequence[Message]] = ()
+    if maker.prompts is not Designer.prompts:
+        prompts = maker(kind.Setting, options, derive(settled.seed, "designer")).prompts(brief, n)
+    print("\n\n".join(as_text(prompt) for prompt in prompts or LLM(kind.Setting).prompts(brief, n)))
 
 
 @app.command()

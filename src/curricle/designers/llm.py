@@ -54,6 +54,10 @@ class LLM(Designer):
         """The exact prompt for a brief: a function of the brief and the options."""
         return prompts.conversation(self._shown(brief), n, self.options.chat_tokens, self.id)
 
+    def prompts(self, brief: Brief, n: int) -> list[list[Message]]:
+        """One call for all designs."""
+        return [self.prompt(brief, n)]
+
     def ready(self) -> None:
         """Find the model, without asking it anything."""
         if self.options.model:

@@ -74,6 +74,11 @@ class Local(Designer):
     def _grammar(self) -> str | None:
         return grammar(self.setting) if self.options.grammar else None
 
+    def prompts(self, brief: Brief, n: int) -> list[tuple[Message, ...]]:
+        """One call a design."""
+        wanted = aims(brief.skills, brief.rates, self.options)
+        return [self._prompt(brief, wanted[index % len(wanted)]) for index in range(n)]
+
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Ask for one line a design; where there are fewer aims than designs, they come again."""
         wanted, known = aims(brief.skills, brief.rates, self.options), list(workshop.kept())

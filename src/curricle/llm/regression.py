@@ -65,7 +65,7 @@ def _own(part: Sequence[Example], real: Any) -> Any:
 
 
 def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int) -> dict[str, float]:
-    """One update from a batch of examples; says how far it went."""
+    """One update from a batch of examples; says how far it went, as far as `kl` and `cap` make that known."""
     model, optimizer = causal.model, causal.optimizer
     parts = _parts(examples, micro)
     total, pad = sum(e.weight for e in examples), causal.tokenizer.pad_token_id
@@ -76,11 +76,13 @@ def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, mic
         prompts, replies = [e.prompt for e in part], [e.reply for e in part]
         logits, tokens, real = token_logits(model, prompts, replies, pad)
         real = real & _own(part, real)
-        with causal.origin() as origin, torch.no_grad():
-            initial, _, _ = token_logits(origin, prompts, replies, pad)
         weights = torch.tensor([e.weight / total for e in part], device=logits.device)
         fit = (weights * unlikelihood(logits, tokens, real)).sum()
-        away = divergence(logits, initial, real) * len(part) / len(examples)
+        away = torch.zeros_like(fit)
+        if kl:
+            with causal.origin() as origin, torch.no_grad():
+                initial, _, _ = token_logits(origin, prompts, replies, pad)
+            away = divergence(logits, initial, real) * len(part) / len(examples)
         (fit + kl * away).backward()
         loss_sum, kl_sum = loss_sum + float(fit.detach()), kl_sum + float(away.detach())
         before = (part, logits.detach()) if before is None else before
@@ -96,6 +98,9 @@ def _capped(causal: Causal, before: tuple[Sequence[Example], Any], cap: float) -
     The divergence is measured on the first examples of the batch, as many as go through the network at a time.
     """
     part, old = before
+    if cap == float("inf"):
+        causal.optimizer.step()
+        return 0.0, 1.0
     was = [(p, p.detach().clone()) for _, p in causal.trained()]
     causal.optimizer.step()
     now = [p.detach().clone() for p, _ in was]

@@ -31,7 +31,7 @@ from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.chat import rendered
 from curricle.llm.regression import Example, step
 from curricle.llm.sampling import Sampler
-from curricle.records import Brief, Design, Outcome, Scores, Values
+from curricle.records import Brief, Design, Message, Outcome, Scores, Values
 from curricle.seeds import derive, generator
 from curricle.setting import Setting
 from curricle.similarity import Copies, distinct
@@ -100,6 +100,14 @@ class Language(Designer):
 
     # -- step 1 --------------------------------------------------------------------------------------------------------
 
+    def prompts(self, brief: Brief, n: int) -> list[tuple[Message, ...]]:
+        """One call a candidate; those of the first round."""
+        return [request.prompt for request in self._requests(brief, n, 0)]
+
+    def _requests(self, brief: Brief, n: int, round: int) -> list[Request]:
+        o, rng = self.options, generator(self.seed, "ask", brief.cycle, round)
+        return requests(brief, int(np.ceil(n * o.spare)), self.form, o.alpha, o.aim == "skill", rng)
+
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Write candidates until n can be used, a few rounds at most; the fallback fills what is missing."""
         o, designs, first = self.options, list[Design](), len(self.rows)
@@ -110,9 +118,7 @@ class Language(Designer):
         for round in range(o.rounds):
             if len(designs) == n:
                 break
-            rng = generator(self.seed, "ask", brief.cycle, round)
-            wanted = int(np.ceil((n - len(designs)) * o.spare))
-            asked = requests(brief, wanted, self.form, o.alpha, o.aim == "skill", rng)
+            asked = self._requests(brief, n - len(designs), round)
             for request, writer in zip(
                 asked, self._write(asked, derive(self.seed, "write", brief.cycle, round)), strict=True
             ):
