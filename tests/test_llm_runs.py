@@ -351,6 +351,12 @@ ABLATIONS = {
 }
 
 
+def test_an_endpoint_without_structured_output_is_asked_for_it_once_a_run(tmp_path):
+    with lo.Loopback([lo.refuses("response_format", then=lo.designer)]) as server:
+        start(tmp_path / "run", plain(server))
+    assert ["response_format" in request for request in server.requests] == [True, *[False] * 4]
+
+
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_the_papers_ablations_run(name, tmp_path):
     designer, schedule = ABLATIONS[name]

@@ -49,6 +49,7 @@ class LLM(Designer):
     def __init__(self, setting: type[Setting], options: LLMOptions | None = None, seed: int = 0) -> None:
         super().__init__(setting, options, seed)
         self.fallback = named(self.options, "fallback", setting, seed)
+        self.without = set[str]()  # what its endpoint turned out not to know; found out anew in a resumed run
 
     def prompt(self, brief: Brief, n: int) -> list[Message]:
         """The exact prompt for a brief: a function of the brief and the options."""
@@ -107,7 +108,7 @@ class LLM(Designer):
         prompt = asked = self.prompt(brief, n)
         heard: list[Exchange] = []
         try:
-            model = open_model(self.options, workshop.folder, workshop.kept())
+            model = open_model(self.options, workshop.folder, workshop.kept(), self.without)
             caller = Caller(model, self.options, workshop, derive(self.seed, "llm", brief.cycle))
             heard = caller.heard
             for _ in range(self.options.asks + 1):

@@ -111,7 +111,9 @@ def _at(brief: Brief, cycles: int) -> Brief:
 
 
 def _differs(design: Design, brief: Brief) -> dict[str, Any]:
-    return {name: value for name, value in design.setting.items() if value != brief.original.get(name)}
+    """What a design changes; numbers as short as a reader needs them."""
+    changed = {name: value for name, value in design.setting.items() if value != brief.original.get(name)}
+    return {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in changed.items()}
 
 
 def _told(number: int, outcome: Outcome, brief: Brief) -> str:

@@ -62,8 +62,12 @@ def settled(options: M, what: str) -> M:
     return options
 
 
-def open_model(options: ModelOptions, folder: Path, used: Sequence[Exchange]) -> Model:
-    """The model that options name; `folder` is for prompts by hand, `used` are answers an earlier sitting had."""
+def open_model(options: ModelOptions, folder: Path, used: Sequence[Exchange], without: set[str] | None = None) -> Model:
+    """The model that options name.
+
+    `folder` is for prompts by hand, `used` are answers an earlier sitting had, `without` is what an endpoint is known
+    not to know: it is added to.
+    """
     kind, _, place = options.model.partition(":")
     if not options.model:
         raise ModelError("no model is named")
@@ -71,7 +75,7 @@ def open_model(options: ModelOptions, folder: Path, used: Sequence[Exchange]) ->
         return Hand(folder, used)
     if kind == "replay":
         return Recorded(Path(place), used)
-    model = _embedded(place, options) if kind == "local" else Endpoint(options)
+    model = _embedded(place, options) if kind == "local" else Endpoint(options, without)
     sampling = (options.base_url, options.temperature, options.max_tokens)
     return Cached(model, options.cache, sampling) if options.cache else model
 

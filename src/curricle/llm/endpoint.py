@@ -28,12 +28,12 @@ PASSING = (408, 409, 425, 429)
 class Endpoint(Model):
     """A model behind an HTTP address."""
 
-    def __init__(self, options: ModelOptions) -> None:
+    def __init__(self, options: ModelOptions, without: set[str] | None = None) -> None:
         self.options = options
         self.url = options.base_url or OPENAI
         self.name = f"{options.model} at {urlsplit(self.url).netloc}"
         self.key_env = options.key_env or ("OPENAI_API_KEY" if self.url == OPENAI else "")  # no key goes to others
-        self.without: set[str] = set()  # what this endpoint does not know
+        self.without = set[str]() if without is None else without  # what this endpoint does not know
         if self.key_env and not self._key():
             raise UsageError(
                 f"{self.key_env} is not set: put the key for {self.name} there, or name another variable (key_env)"
