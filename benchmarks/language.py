@@ -2,8 +2,8 @@
 
     python benchmarks/language.py [--model embedded] [--rows 512] [--prompt 128] [--new 64] [--json]
 
-Every sampler draws the same number of tokens from the same prompts: random words, an end token that never comes. Plain
-`generate` is what a user would write: the model in bfloat16 on a GPU (float32 on a CPU), batched, its default cache.
+Every sampler draws the same number of tokens from the same prompts: random words, each prompt `--group` times as GRPO asks
+it, an end token that never comes. Plain `generate` is what a user would write: the model in bfloat16 on a GPU (float32 on a CPU), batched, its default cache.
 The first call of each, which compiles, is timed apart. Updates are GRPO's of TRL over rollouts of that length: forward,
 backward, KL and optimiser together. With `--json` the last line is one object.
 """
@@ -37,7 +37,8 @@ def rollouts(causal: Causal, args: argparse.Namespace) -> dict[str, dict[str, fl
     """Tokens a second of every sampler."""
     luck = torch.Generator().manual_seed(0)
     vocabulary = len(causal.tokenizer)
-    prompts = torch.randint(0, vocabulary, (args.rows, args.prompt), generator=luck).tolist()
+    shape = (-(-args.rows // args.group), args.prompt)
+    prompts = torch.randint(0, vocabulary, shape, generator=luck).repeat_interleave(args.group, 0)[: args.rows].tolist()
     ends, causal.ends = causal.ends, []  # so that every row has the same length
     on_gpu, found = causal.device.type == "cuda", {}
     plain = Sampler(causal, "plain", args.rows)
@@ -99,6 +100,7 @@ def main() -> None:
     parser.add_argument("--lora", type=int, default=0)
     parser.add_argument("--rows", type=int, default=512 if torch.cuda.is_available() else 8)
     parser.add_argument("--batch", type=int, default=0, help="rows at a time; 0: all")
+    parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--repeat", type=int, default=2)

@@ -206,7 +206,7 @@ def test_sampled_tests_are_decided_by_their_seed_alone():
 
 def test_batched_replies_are_those_of_one_at_a_time():
     model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
-    prompts = [[5, 6, 7], [8], [9, 10, 11, 12, 13]]
+    prompts = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [8]]
     many = Sampler(model, "plain", 2).sample(prompts, most=6, temperature=0, seed=0)
     assert many == [Sampler(model).sample([p], most=6, temperature=0, seed=0)[0] for p in prompts]
     for batch in (2, 4):

@@ -1,9 +1,9 @@
 """Decoding: many replies at once in fixed shapes, so that a GPU replays each step as one CUDA graph.
 
 Prompts begin at the left and are padded at the right, so plain causal attention reads them in, all but their last
-token: that one opens the decoding. From then on every row writes into the same column of the cache, and a mask says
-which columns a row may look at. Heads that share keys are laid side by side like queries, so keys are never copied for
-them. On a CPU the same steps run one by one.
+token: that one opens the decoding. A prompt that several rows share is read once. From then on every row writes into
+the same column of the cache, and a mask says which columns a row may look at. Heads that share keys are laid side by
+side like queries, so keys are never copied for them. On a CPU the same steps run one by one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -74,8 +74,7 @@ class _Loop:
         self.owner, self.rows, self.width, self.most, self.greedy = owner, rows, width, most, greedy
         self.length = 16 * -(-(width + most) // 16)
         self.graph: Any = None
-        self.cache = _Columns(self.length)
-        self.ids = torch.zeros(rows, width, dtype=torch.long, device=device)
+        self.cache = _Columns(rows, self.length)
         self.token, self.place = (torch.zeros(rows, 1, dtype=torch.long, device=device) for _ in range(2))
         self.column, self.step = (torch.zeros(1, dtype=torch.long, device=device) for _ in range(2))
         self.said = torch.zeros(rows, most, dtype=torch.long, device=device)
@@ -88,7 +87,7 @@ class _Loop:
         """The tokens of each row."""
         self._read(prompts, temperature)
         advance = self._advance
-        if self.ids.is_cuda:
+        if self.said.is_cuda:
             if self.graph is None:
                 self.graph = self._captured()
                 self._read(prompts, temperature)
@@ -104,10 +103,8 @@ class _Loop:
         """Take the prompts in, all but their last tokens."""
         rows = [*prompts, *[prompts[-1]] * (self.rows - len(prompts))]
         lengths = torch.tensor([len(row) - 1 for row in rows])
-        ids = torch.full((self.rows, self.width), self.owner.pad)
-        for i, row in enumerate(rows):
-            ids[i, : len(row) - 1] = torch.tensor(row[:-1])
-        self.ids.copy_(ids)
+        numbers = {tuple(row): number for number, row in enumerate(dict.fromkeys(map(tuple, rows)))}
+        ids = torch.tensor([[*row[:-1], *[self.owner.pad] * (self.width + 1 - len(row))] for row in numbers])
         self.token.copy_(torch.tensor([[row[-1]] for row in rows]))
         self.place.copy_(lengths[:, None])
         hidden = torch.arange(self.length) >= lengths[:, None]
@@ -117,9 +114,10 @@ class _Loop:
         self.said.fill_(self.owner.pad)
         self.done.copy_(torch.arange(self.rows) >= len(prompts))
         self.temperature.fill_(temperature or 1.0)
-        self.cache.column = None
-        places = torch.arange(self.width, device=self.ids.device).expand(self.rows, -1)
-        self._pass(self.ids, places, self.mask[:1, :, :, :1])  # any mask: the prompts' attention is causal
+        device = self.said.device
+        self.cache.column, self.cache.reader = None, torch.tensor([numbers[tuple(row)] for row in rows], device=device)
+        places = torch.arange(self.width, device=device).expand(len(numbers), -1)
+        self._pass(ids.to(device), places, self.mask[:1, :, :, :1])  # any mask: the prompts' attention is causal
         self.cache.column = self.column
 
     def _pass(self, ids: Tensor, places: Tensor, mask: Tensor) -> Tensor:
@@ -166,10 +164,12 @@ class _Loop:
 class _Columns:
     """Keys and values of all layers, one column a token."""
 
-    def __init__(self, length: int) -> None:
-        self.length = length
+    def __init__(self, rows: int, length: int) -> None:
+        self.rows, self.length = rows, length
         self.column: Tensor | None = None
         """Where the next token goes; None while prompts are read, which fill columns from the first on."""
+        self.reader: Any = None
+        """Which of the prompts that are read each row belongs to."""
         self.layers: dict[int, tuple[Tensor, Tensor]] = {}
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
@@ -179,7 +179,7 @@ class _Columns:
         kept = self.layers[layer]
         for whole, new in zip(kept, (keys, values), strict=True):
             if self.column is None:
-                whole[:, :, : new.shape[2]].copy_(new)
+                whole[:, :, : new.shape[2]].copy_(new[self.reader])
             else:
                 whole.index_copy_(2, self.column, new)
         return (keys, values) if self.column is None else kept
@@ -189,7 +189,7 @@ class _Columns:
         return 0
 
     def _room(self, like: Tensor) -> Tensor:
-        return like.new_zeros(*like.shape[:2], self.length, like.shape[3])
+        return like.new_zeros(self.rows, like.shape[1], self.length, like.shape[3])
 
 
 def _attend(
