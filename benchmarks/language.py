@@ -2,10 +2,11 @@
 
     python benchmarks/language.py [--model embedded] [--rows 512] [--prompt 128] [--new 64] [--json]
 
-Every sampler draws the same number of tokens from the same prompts: random words, each prompt `--group` times as GRPO asks
-it, an end token that never comes. Plain `generate` is what a user would write: the model in bfloat16 on a GPU (float32 on a CPU), batched, its default cache.
-The first call of each, which compiles, is timed apart. Updates are GRPO's of TRL over rollouts of that length: forward,
-backward, KL and optimiser together. With `--json` the last line is one object.
+Every sampler draws the same number of tokens from the same prompts: random words, each prompt `--group` times as GRPO
+asks it, an end token that never comes. Plain `generate` is what a user would write: the model in bfloat16 on a GPU
+(float32 on a CPU), batched, its default cache. The first call of each, which prepares, is timed apart. Updates are
+GRPO's of TRL over rollouts of that length: forward, backward, KL and optimiser together. With `--json` the last line is
+one object.
 """
 
 import argparse

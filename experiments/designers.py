@@ -160,12 +160,12 @@ def work(todo: list[tuple[str, int, tuple[str, ...]]], out: Path, runs: Path, jo
     print(f"{len(todo)} runs left", flush=True)
 
 
-def interval(values: Sequence[float]) -> str:
+def interval(values: Sequence[float], digits: int = 1) -> str:
     """Mean with its 95 % interval."""
     if len(values) < 2:
-        return f"{statistics.mean(values):.1f}"
+        return f"{statistics.mean(values):.{digits}f}"
     half = T95[min(len(values) - 1, len(T95)) - 1] * statistics.stdev(values) / math.sqrt(len(values))
-    return f"{statistics.mean(values):.1f} ± {half:.1f}"
+    return f"{statistics.mean(values):.{digits}f} ± {half:.{digits}f}"
 
 
 def tables(lines: Sequence[dict[str, Any]], firsts: Sequence[str] = ("policy", "policy, 4 cycles")) -> str:
@@ -185,13 +185,17 @@ def tables(lines: Sequence[dict[str, Any]], firsts: Sequence[str] = ("policy", "
         rows.append(" | ".join([condition, str(len(runs)), *cells, band]))
     text = "\n".join(f"| {row} |" if "---" not in row else f"|{row}|" for row in rows)
     for first in firsts:
-        gains = [f"| {first} minus | seeds | training score | test score |", "|---|---|---|---|"]
+        gains = [
+            f"| {first} minus | seeds | training score | reward | test score | reward |",
+            "|---|---|---|---|---|---|",
+        ]
         for condition, runs in by.items():
             shared = sorted(set(runs) & set(by.get(first, {})))
             if condition != first and len(shared) > 1:
                 cells = [
-                    interval([by[first][s][protocol]["headline"] - runs[s][protocol]["headline"] for s in shared])
+                    interval([by[first][s][protocol][figure] - runs[s][protocol][figure] for s in shared], 2)
                     for protocol in ("trained", "tested")
+                    for figure in ("headline", "reward")
                 ]
                 gains.append(f"| {condition} | {len(shared)} | {' | '.join(cells)} |")
         text += "\n\n" + "\n".join(gains) if len(gains) > 2 else ""
@@ -242,8 +246,8 @@ def main(words: Sequence[str] | None = None) -> None:
         work([w for w in wanted if w[:2] not in done], a.out, a.runs, a.jobs, 60 * a.minutes)
         lines = [json.loads(line) for line in a.out.read_text(encoding="utf-8").splitlines()] if a.out.exists() else []
     print(tables(lines))
-    for condition in [c for c in ("policy", "tutor") if any(x["condition"] == c for x in lines)]:
-        print(f"\n{designs_table(lines, condition)}")
+    if any(line["condition"] == "policy" for line in lines):
+        print(f"\n{designs_table(lines)}")
 
 
 if __name__ == "__main__":

@@ -77,6 +77,12 @@ def test_every_condition_can_be_resolved(contest):
             config.resolve(config.override({"world": {"id": "crafter"}}, ["agent.device=cpu", *pairs]))
 
 
+def test_the_page_shows_the_data_there_is(contest, capsys):
+    contest.main(["--summary"])
+    page = (ROOT / "experiments" / "README.md").read_text()
+    assert f"<!-- designers -->\n{capsys.readouterr().out.strip()}\n<!-- end -->" in page
+
+
 def test_intervals_by_hand(contest):
     assert contest.interval([1.0]) == "1.0"
     assert contest.interval([1.0, 2.0, 3.0]) == "2.0 ± 2.5", "4.30 * 1 / sqrt(3)"
