@@ -18,6 +18,7 @@ from curricle.designers.language.conditioning import requests, success
 from curricle.designers.language.designer import FAULTS
 from curricle.designers.language.form import Form, Writer
 from curricle.designers.language.writing import write
+from curricle.errors import UsageError
 from curricle.llm import pools
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.regression import Example, step
@@ -124,6 +125,13 @@ def test_text_without_end_and_words_out_of_form_are_named(causal):
     assert ended.done and ended.values["note"] == "done", "an end may close the last text"
 
 
+def writing(designer, values):
+    """A writer that has said some values; a text stands for a fault."""
+    writer = Writer(designer.form, 8)
+    writer.fault, writer.values = (values, {}) if isinstance(values, str) else ("", values)
+    return writer
+
+
 def script(designer, *settings):
     """Let the policy write given settings, in turn; a text stands for a fault."""
     todo = list(settings)
@@ -133,9 +141,8 @@ def script(designer, *settings):
         for _ in asked:
             values = todo.pop(0)
             todo.append(values)
-            writers.append(Writer(designer.form, 8))
-            writers[-1].fault = values if isinstance(values, str) else ""
-            writers[-1].values = {} if isinstance(values, str) else {"letter": "a", "most": 3, "note": "", **values}
+            whole = values if isinstance(values, str) else {"letter": "a", "most": 3, "note": "", **values}
+            writers.append(writing(designer, whole))
         return writers
 
     designer._write = _write
@@ -143,7 +150,8 @@ def script(designer, *settings):
 
 def test_what_is_dropped_is_counted_and_recorded_with_its_reason():
     world, designer = Pick(), policy(spare=1.0, rounds=1, text="required")
-    script(designer, {"letter": "b"}, {"letter": "b"}, "hostile", {"most": 99})
+    same = {"note": "the very same words once more"}
+    script(designer, {"letter": "b"} | same, {"letter": "c"} | same, "hostile", {"most": 99})
     told = Told(world)
     designs = designer.propose(world.brief(1, 2), 4, told)
     assert [row.prompt for row in designer.rows] == designer.prompts(world.brief(1, 2), 4)
@@ -154,6 +162,23 @@ def test_what_is_dropped_is_counted_and_recorded_with_its_reason():
     assert told.figures["design/fallback"] == 3.0 and told.figures["design/total"] == 4.0
     assert [row.info["fault"] for row in designer.rows] == ["", "duplicate", "hostile", "refused"]
     assert "most = 99 is not allowed" in designer.rows[3].info["why"]
+
+
+def test_knobs_may_be_left_alone_and_settings_without_text_may_come_again():
+    world, designer = (
+        Pick(original=Pick.Setting(letter="c")),
+        policy(spare=1.0, rounds=1, text="off", leave=("letter",)),
+    )
+    assert designer.form.write(world.original.values) == "most: 3\n"
+    assert "letter" not in designer.prompts(world.brief(1, 2), 1)[0][0].content.split("Knobs:")[1]
+    designer._write = lambda asked, seed: [writing(designer, {"most": 4}) for _ in asked]
+    designs = designer.propose(world.brief(1, 2), 3, Told(world))
+    assert [dict(d.setting) for d in designs] == [{"letter": "c", "most": 4, "note": ""}] * 3
+    designer._write = lambda asked, seed: [writing(designer, "endless") for _ in asked]
+    designs = designer.propose(world.brief(1, 2), 8, Told(world))
+    assert {d.setting["letter"] for d in designs} == {"c"} and len({d.setting["most"] for d in designs}) > 1
+    with pytest.raises(UsageError, match=r"leave = 'lettre': there is no such knob.*letter"):
+        policy(leave=("lettre",))
 
 
 def test_copies_of_the_seed_are_dropped_and_the_fallback_is_the_seed():

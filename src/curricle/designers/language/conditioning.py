@@ -59,7 +59,7 @@ def _beginning(guide: str) -> str:
 def _words(brief: Brief, form: Form, aim: str | None, seed: Values | None, rate: float | None, alpha: float) -> str:
     lines = [f"Write practice for an agent in {brief.world}.", _beginning(brief.guide.strip()), ""]
     if seed is None:
-        lines += ["Knobs:", *(k.line for k in brief.knobs), ""]
+        lines += ["Knobs:", *(k.line for k in brief.knobs if k.name in form.names), ""]
     else:
         lines += ["An example:", form.write({**brief.original, **seed})]
     if aim is not None:

@@ -25,7 +25,7 @@ from curricle.designers.language import watch
 from curricle.designers.language.conditioning import Request, requests
 from curricle.designers.language.form import Form, Writer
 from curricle.designers.language.writing import write
-from curricle.errors import RunDamaged, ValueRefused
+from curricle.errors import RunDamaged, UsageError, ValueRefused, nearest
 from curricle.llm import pools
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.chat import rendered
@@ -70,6 +70,7 @@ class LanguageOptions(CausalOptions):
     text: Literal["required", "allowed", "off"] = Field(
         "allowed", description="Whether knobs that hold text must be written, may be, or keep their original value."
     )
+    leave: tuple[str, ...] = Field((), strict=False, description="Knobs that stay as they are in the original.")
     text_tokens: int = Field(384, ge=1, description="Most tokens of one text.")
     aim: Literal["skill", "task"] = Field(
         "skill", description="skill: each design aims at one. task: a text task's own skill counts as its success."
@@ -92,7 +93,11 @@ class Language(Designer):
         o = self.options
         self.causal = Causal(o, self.id, seed)
         self.sampler = Sampler(self.causal, batch=o.sample_batch)
-        shown = [k for k in setting.knobs() if o.text != "off" or k.kind != "text"]
+        names = [k.name for k in setting.knobs()]
+        for name in o.leave:
+            if name not in names:
+                raise UsageError(f"leave = {name!r}: there is no such knob: {nearest(name, names)}")
+        shown = [k for k in setting.knobs() if k.name not in o.leave and (o.text != "off" or k.kind != "text")]
         self.form = Form(shown, self.causal.tokenizer, self.causal.ends, optional=o.text == "allowed")
         self.rows: list[pools.Row] = []
         self.pending: list[int] = []  # for each design proposed, its row; -1: the fallback's
@@ -122,7 +127,7 @@ class Language(Designer):
             for request, writer in zip(
                 asked, self._write(asked, derive(self.seed, "write", brief.cycle, round)), strict=True
             ):
-                design, fault, why = self._read(request, writer, brief, designs, copies)
+                design, fault, why = self._read(request, writer, brief, copies)
                 if not fault and len(designs) == n:
                     fault, why = "spare", "one more than was wanted"
                 self.rows.append(self._row(request, writer, brief, fault, why))
@@ -161,9 +166,7 @@ class Language(Designer):
         prompts = [rendered(self.causal.tokenizer, request.prompt) for request in asked]
         return write(self.sampler, self.form, prompts, o.text_tokens, o.temperature, seed)
 
-    def _read(
-        self, request: Request, writer: Writer, brief: Brief, designs: Sequence[Design], copies: Copies
-    ) -> tuple[Design | None, str, str]:
+    def _read(self, request: Request, writer: Writer, brief: Brief, copies: Copies) -> tuple[Design | None, str, str]:
         """A design, or why it cannot be used."""
         if writer.fault:
             return None, writer.fault, f"{writer.fault}: see the completion"
@@ -171,8 +174,6 @@ class Language(Designer):
             values = self.setting.of({**brief.original, **writer.values}).values
         except ValueRefused as error:
             return None, "refused", str(error)[:300]
-        if any(values == design.setting for design in designs):
-            return None, "duplicate", "a copy of another design of this cycle"
         texts = self._texts(values)
         for text in texts:
             if why := copies.refusal(text):
@@ -195,7 +196,8 @@ class Language(Designer):
             ).values
             what = "a seed task as it is"
         else:
-            values, what = self.setting.sample(rng).values, "a setting drawn at random"
+            drawn = {k: v for k, v in self.setting.sample(rng).values.items() if k not in self.options.leave}
+            values, what = self.setting.of({**brief.original, **drawn}).values, "a setting drawn at random"
         changed = (f"nothing usable was written in its place: {what}",)
         return Design(setting=values, aim=aim, why="fallback", by=f"{self.id} fallback", changed=changed)
 

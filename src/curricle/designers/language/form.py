@@ -27,6 +27,7 @@ class Form:
     def __init__(self, knobs: Sequence[Knob], tokenizer: Any, ends: Sequence[int], optional: bool = False) -> None:
         """With `optional`, text that is empty in the original world may stay empty."""
         self.knobs, self.tokenizer, self.ends, self.optional = tuple(knobs), tokenizer, list(ends), optional
+        self.names = {k.name for k in knobs}
         self.special = sorted({int(i) for i in tokenizer.all_special_ids} | set(ends))
         self.marks = [str(mark) for mark in tokenizer.all_special_tokens]
         self.choices = {k.name: self._choices(k) for k in knobs if k.kind != "text"}

@@ -9,6 +9,7 @@ evaluates the answer as an expression are out: what a model writes is never run.
 import functools
 import hashlib
 import inspect
+import io
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,8 @@ def dataset(family: str, level: int) -> Any:
 @functools.lru_cache(maxsize=4096)
 def puzzle(family: str, level: int, number: int) -> Any:
     """One task of a family, with its answer."""
-    return dataset(family, level)[number]
+    with redirect_stdout(io.StringIO()):  # some print while they make one
+        return dataset(family, level)[number]
 
 
 def score(family: str, level: int, number: int, answer: str) -> float:
