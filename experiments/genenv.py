@@ -1,7 +1,9 @@
 """GenEnv against its ablations, at an equal number of agent samples.
 
-    python experiments/genenv.py run --out FILE [--world W] [--seeds 0 1 2] [--arms A ...] [--minutes 9] [--set ...]
+    python experiments/genenv.py run --out FILE [--world sums] [--seeds 0 1 2] [--arms A ...] [--minutes 9] [--set ...]
     python experiments/genenv.py table FILE
+
+Worlds: `tools`, tool calls of all kinds; `sums`, a family of reasoning-gym of which the environment chooses the level.
 
 Arms: `genenv`, `random` (the environment is frozen), `static` (written once), `agent_only` (the original world),
 `before` (no training at all), and `alpha=0.25` and the like. Each run is a run folder under --work and is resumed where
@@ -24,6 +26,19 @@ from curricle.run import CONFIG, read_config, read_environment, read_metrics, re
 from curricle.watcher import Watcher
 
 BASE = Path(__file__).parent.parent / "configs" / "genenv-small.toml"
+WORLDS: dict[str, list[str]] = {
+    "tools": ["agent.warm=40"],
+    "sums": [
+        "world.id=reasoning",
+        "original.family=chain_sum",
+        "original.level=1",
+        'designer.leave=["family"]',
+        "designer.warm=0",
+        "agent.warm=10",
+        "agent.most_tokens=16",
+    ],
+}
+"""What each world changes in the config; a small model solves nothing before it has seen some solutions."""
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 """Student's t for a 95 % interval, by degrees of freedom."""
 
@@ -60,7 +75,7 @@ def arm(base: dict[str, Any], name: str) -> dict[str, Any]:
     return base | changed[name]
 
 
-def line(folder: Path, name: str, seed: int) -> dict[str, Any]:
+def line(folder: Path, name: str, seed: int, world: str) -> dict[str, Any]:
     """The result of one finished run, as plain data."""
     scores = [s for _, s in read_records(folder, Scores)]
     played: dict[int, list[Outcome]] = defaultdict(list)
@@ -77,7 +92,7 @@ def line(folder: Path, name: str, seed: int) -> dict[str, Any]:
     return {
         "arm": name,
         "seed": seed,
-        "world": read_config(folder)["world"]["id"].rpartition("/")[2],
+        "world": world,
         "held_out": [s.headline for s in scores],
         "skills": {skill: score.mean for skill, score in scores[-1].skills.items()} if scores else {},
         "success": rates,
@@ -98,7 +113,7 @@ def _portable(values: Any) -> Any:
 
 def run(args: argparse.Namespace) -> None:
     """Go through all arms and seeds that the file does not have yet."""
-    base = config.override(config.load(str(BASE)), [f"world.id={args.world}", *args.set] if args.world else args.set)
+    base = config.override(config.load(str(BASE)), [*WORLDS[args.world], *args.set])
     clock, out = Clock(args.minutes), Path(args.out)
     known = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
     have = {(row["arm"], row["seed"]) for row in known}
@@ -117,7 +132,7 @@ def run(args: argparse.Namespace) -> None:
                 print("the minutes are over; the same command goes on")
                 return
             with out.open("a") as file:
-                file.write(json.dumps(line(folder, name, seed)) + "\n")
+                file.write(json.dumps(line(folder, name, seed, args.world)) + "\n")
     print("all runs are done")
 
 
@@ -143,7 +158,7 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     go = commands.add_parser("run")
     go.add_argument("--out", required=True)
-    go.add_argument("--world", default="")
+    go.add_argument("--world", choices=WORLDS, default="tools")
     go.add_argument("--work", default="runs")
     go.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     go.add_argument("--arms", nargs="+", default=["before", "genenv", "random", "static", "agent_only"])

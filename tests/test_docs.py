@@ -202,7 +202,7 @@ def test_genenv_tools_run(script, tmp_path):
     plain = config.load(str(ROOT / "configs" / "genenv-small.toml"))
     out, work = str(tmp_path / "out.jsonl"), str(tmp_path / "runs")
     go = ["run", "--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv"]
-    sets = ["--set", *SMALL, *tiny_players(plain), "schedule.test_episodes=2", "schedule.final=0"]
+    sets = ["--set", *SMALL, *tiny_players(plain), "schedule.test_episodes=2", "schedule.final=0", "agent.warm=1"]
     assert "minutes are over" in script("experiments/genenv.py", *go, "--minutes", "0", *sets)
     assert "all runs are done" in script("experiments/genenv.py", *go, *sets)
     assert "all runs are done" in script("experiments/genenv.py", *go, *sets)
