@@ -1,0 +1,57 @@
+"""Language models on a GPU: graphs and bfloat16 change how fast replies come, not which. Skipped where there is no GPU."""
+
+import pytest
+import torch
+from small_model import Pick, tiny
+
+from curricle.agents.grpo import GRPO, GRPOOptions
+from curricle.llm.causal import Causal, CausalOptions
+from curricle.llm.sampling import Sampler
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [8], list(range(20, 95))]
+
+
+def sampler(kind, **options):
+    return Sampler(Causal(CausalOptions(model=tiny(), **options), "test", 0), kind, 4)
+
+
+def test_graphs_say_what_plain_generation_says():
+    plain, static = sampler("plain"), sampler("static")
+    expected = plain.sample(PROMPTS, most=24, temperature=0, seed=0)
+    for _ in range(2):  # captured, then replayed
+        found = static.sample(PROMPTS, most=24, temperature=0, seed=0)
+        same = [a == b for x, y in zip(expected, found, strict=True) for a, b in zip(x.ids, y.ids, strict=False)]
+        assert sum(same) > 0.9 * len(same), "rounding may turn a choice between two equal ones"
+    assert all(loop.graph for loop in static.decoder.loops.values())
+
+
+def test_graphs_draw_by_the_models_odds_anew_for_each_seed():
+    static = sampler("static")
+    with torch.no_grad():
+        odds = static.speaker(torch.tensor([[5, 6, 7]], device="cuda")).logits[0, -1].float().softmax(-1)
+    drawn = [
+        [reply.ids[0] for reply in static.sample([[5, 6, 7]] * 400, most=1, temperature=1, seed=seed)]
+        for seed in (1, 2, 1)
+    ]
+    assert drawn[0] == drawn[2] != drawn[1]
+    for token in odds.topk(3).indices.tolist():
+        share = (drawn[0] + drawn[1]).count(token) / 800
+        assert abs(share - float(odds[token])) < 4 * (float(odds[token]) / 800) ** 0.5 + 0.01
+
+
+@pytest.mark.parametrize("lora", [0, 4])
+def test_an_agent_learns_there_too(lora):
+    options = GRPOOptions(
+        model=tiny(), lora=lora, rate=1e-2, tasks=4, group=8, micro=32, most_tokens=2, dtype="float32"
+    )
+    one, world = GRPO(Pick(), options), Pick()
+    assert one.causal.device.type == "cuda" and one.sampler.kind == "static"
+    one.practise([world.unaltered()], 1600, seed=1, report=lambda done, figures: None)
+    assert one.measure([world.unaltered()], [1], 32)[0].rate > 0.8
+
+
+def test_a_base_under_an_adapter_is_halved():
+    halved, whole = (Causal(CausalOptions(model=tiny(), lora=lora), "test", 0) for lora in (4, 0))
+    assert {p.dtype for _, p in halved.trained()} == {torch.float32} == {p.dtype for _, p in whole.trained()}
+    assert halved.model.get_base_model().lm_head.weight.dtype == torch.bfloat16
