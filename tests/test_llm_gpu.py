@@ -1,4 +1,4 @@
-"""Language models on a GPU: graphs and bfloat16 change how fast replies come, not which. Skipped where there is no GPU."""
+"""Language models on a GPU: graphs and bfloat16 change how fast replies come, not which. Skipped without a GPU."""
 
 import pytest
 import torch
