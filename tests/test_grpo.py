@@ -209,9 +209,12 @@ def test_batched_replies_are_those_of_one_at_a_time():
     prompts = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [8]]
     many = Sampler(model, "plain", 2).sample(prompts, most=6, temperature=0, seed=0)
     assert many == [Sampler(model).sample([p], most=6, temperature=0, seed=0)[0] for p in prompts]
+    model.model.model.norm.weight.data.normal_()
+    many = Sampler(model, "plain", 2).sample(prompts, most=6, temperature=0, seed=0)
     for batch in (2, 4):
         static = Sampler(model, "static", batch).sample(prompts, most=6, temperature=0, seed=0)
         assert static == many, "fixed shapes change nothing"
+    assert "forward" not in vars(model.model.model.norm), "the model is as it was"
 
 
 def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_have_ended():

@@ -8,6 +8,7 @@ side like queries, so keys are never copied for them. On a CPU the same steps ru
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ class Decoder:
         """For each prompt `most` tokens; what follows a row's end is padding."""
         order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
         found: dict[int, list[int]] = {}
-        with _attention(self.model):
+        with _quickly(self.model):
             while order:
                 width = max(SHORTEST, 1 << (len(prompts[order[0]]) - 1).bit_length())
                 rows = min(self.batch, _floor(TOKENS // (width + most)), _ceiling(len(order)))
@@ -210,15 +211,24 @@ def _attend(
 
 
 @contextmanager
-def _attention(model: Any) -> Iterator[None]:
-    """Let a model attend our way for a while."""
+def _quickly(model: Any) -> Iterator[None]:
+    """Let a model attend our way for a while, and normalise in one kernel instead of six."""
     config = model.config.get_text_config()
     before = config._attn_implementation
+    norms = [module for module in model.modules() if hasattr(module, "variance_epsilon")]  # RMSNorm, as most have it
     config._attn_implementation = ATTENTION
+    for norm in norms:
+        norm.forward = partial(_normed, norm)
     try:
         yield
     finally:
         config._attn_implementation = before
+        for norm in norms:
+            del norm.forward
+
+
+def _normed(norm: Any, x: Tensor) -> Tensor:
+    return F.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
 def _ceiling(count: int) -> int:
