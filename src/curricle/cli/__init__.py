@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from curricle import __version__
+from curricle import __version__, ranks
 from curricle.cli import models, parts, runs, scenes  # noqa: F401 - each adds its commands to the app
 from curricle.cli.shell import app, err
 from curricle.errors import CurricleError, Waiting
@@ -34,5 +34,6 @@ def main() -> None:
         app()
     except CurricleError as error:
         word = "[bold yellow]waiting:[/]" if isinstance(error, Waiting) else "[bold red]error:[/]"
-        err.print(f"{word} {escape(str(error))}", highlight=False, soft_wrap=True)
+        rank = f"rank {ranks.number()}: " if ranks.follows() else ""
+        err.print(f"{rank}{word} {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from curricle import ranks
 from curricle.errors import ModelError, RunDamaged
 from curricle.llm.extra import needed
 from curricle.llm.unpack import unpacked
@@ -115,6 +116,22 @@ class Causal:
             if kept:
                 moments = {key: kept[key].to(p.device, p.dtype).clone() for key in keys[1:]}
                 self.optimizer.state[p] = {"step": kept["step"].clone(), **moments}
+
+    def agree(self) -> None:
+        """Of several ranks: take over the leader's weights and its optimiser's memory."""
+        if ranks.count() == 1:
+            return
+        keys, state = ("step", "exp_avg", "exp_avg_sq"), self.optimizer.state
+        known = ranks.told({name for name, p in self.trained() if state.get(p)})
+        for name, p in self.trained():
+            ranks.agreed(p.data)
+            if name not in known:
+                state.pop(p, None)
+                continue
+            if not state.get(p):
+                state[p] = {"step": torch.zeros(()), **{key: torch.zeros_like(p) for key in keys[1:]}}
+            for key in keys:
+                ranks.agreed(state[p][key])
 
 
 def token_logits(model: Any, prompts: list[list[int]], replies: list[list[int]], pad: int) -> tuple[Any, Any, Any]:

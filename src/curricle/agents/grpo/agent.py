@@ -13,11 +13,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from curricle import checkpoint
+from curricle import checkpoint, ranks
 from curricle.agent import Agent, Report
 from curricle.agents.grpo.attempts import FAULTS, Attempt, Counts, attempt
 from curricle.agents.grpo.imitation import imitate
-from curricle.agents.grpo.trainer import Grpo, LearningOptions, Slot
+from curricle.agents.grpo.trainer import Grpo, LearningOptions, Slot, own_seed
 from curricle.errors import AgentError
 from curricle.llm import pools
 from curricle.llm.causal import Causal
@@ -48,6 +48,7 @@ class GRPO(Agent):
 
     id = "grpo-v1"
     unit = "rollouts"
+    several = True
     Options = GRPOOptions
     options: GRPOOptions
 
@@ -58,6 +59,8 @@ class GRPO(Agent):
                 f"{self.id} answers text tasks, but {world.id} is a world of simulators; choose another agent"
             )
         self.tasks, o = world, self.options
+        _shareable(o)
+        self.number = ranks.enlisted()
         self.causal = Causal(o, self.id, seed)
         kind: Kind = "auto" if o.sampler == "trl" else o.sampler
         self.sampler = Sampler(self.causal, kind, o.sample_batch)
@@ -68,6 +71,7 @@ class GRPO(Agent):
 
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Try, compare, update; as many whole updates as cover the budget."""
+        ranks.ask(self.number, "practise", designs=list(designs), budget=budget, seed=seed, report=_unheard)
         self._warm_up(report)
         counts, width = Counts(self.tasks, designs), self.grpo.width
         self._seed, self._batches, done = seed, 0, 0
@@ -91,6 +95,7 @@ class GRPO(Agent):
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
         """Answer without learning; sampled tests are drawn design by design, so that a seed alone decides them."""
+        ranks.ask(self.number, "measure", designs=list(designs), seeds=list(seeds), episodes=episodes)
         self._warm_up()
         o, drawn = self.options, list[list[Slot]]()
         for number, (design, seed) in enumerate(zip(designs, seeds, strict=True)):
@@ -98,15 +103,20 @@ class GRPO(Agent):
             drawn.append([(task, number) for task in tasks])
         counts = Counts(self.tasks, designs)
         self.sampler.refresh()
-        batches = list(zip(drawn, seeds, strict=True)) if o.test_temperature else [([s for d in drawn for s in d], 0)]
+        batches = list(zip(drawn, seeds, strict=True)) if o.test_temperature else _parts([s for d in drawn for s in d])
 
         def speak(prompts: Sequence[list[int]], seed: int) -> list[Reply]:
             return self.sampler.sample(prompts, most=o.most_tokens, temperature=o.test_temperature, seed=seed)
 
-        for slots, seed in batches:
-            for one in attempt(self.tasks, slots, self.causal, speak, o.most_tokens, o.turns, derive(seed, "measure")):
-                counts.add(one)
-                counts.spent[one.owner] += 1
+        made = {
+            number: attempt(self.tasks, slots, self.causal, speak, o.most_tokens, o.turns, derive(seed, "measure"))
+            for number, (slots, seed) in enumerate(batches)
+            if number % ranks.count() == ranks.number()
+        }
+        every = {number: part for rank in ranks.gathered(made) for number, part in rank.items()}
+        for one in (one for number in sorted(every) for one in every[number]):
+            counts.add(one)
+            counts.spent[one.owner] += 1
         return counts.outcomes()
 
     def save(self, folder: Path) -> None:
@@ -116,21 +126,30 @@ class GRPO(Agent):
         pools.write(folder / pools.TRAIN, list(self.pool.values()))
 
     def load(self, folder: Path) -> None:
-        """Read them."""
-        arrays, state = checkpoint.read(folder)
-        self.causal.restore(arrays, folder)
-        self.warmed = int(state.get("warmed", 0))
-        rows = pools.read(folder / pools.TRAIN)
-        self.pool = {_key(row.task): row for row in rows}
+        """Read them; of several ranks only the leader does, and the others take over what learns."""
+        ranks.ask(self.number, "load", folder=folder)
+        if ranks.number() == 0:
+            arrays, state = checkpoint.read(folder)
+            self.causal.restore(arrays, folder)
+            self.warmed = int(state.get("warmed", 0))
+            self.pool = {_key(row.task): row for row in pools.read(folder / pools.TRAIN)}
+        self._agree()
+
+    def _agree(self) -> None:
+        self.warmed = ranks.told(self.warmed)
+        self.causal.agree()
 
     def _warm_up(self, report: Report = lambda done, figures: None) -> None:
         """Imitate, the first time anything is asked of it; part of its starting point, so it costs no budget."""
         o, home = self.options, self.tasks.setting(self.tasks.unaltered().setting)
-        while self.warmed < o.warm:
+        if self.warmed >= o.warm:
+            return
+        while self.warmed < o.warm and ranks.number() == 0:
             tasks = self.tasks.tasks(home, self.grpo.width, derive(self.seed, "warm", self.warmed))
             loss = imitate(self.tasks, tasks, self.causal, o.most_tokens, o.turns, o.micro)
             self.warmed += 1
             report(0, {"practice/warm_loss": loss})
+        self._agree()
 
     # -- practice ------------------------------------------------------------------------------------------------------
 
@@ -147,19 +166,30 @@ class GRPO(Agent):
             number += 1
 
     def _rollout(self, slots: Sequence[Slot]) -> list[Attempt]:
-        """Try the tasks of one update, all groups at once."""
-        o, seed = self.options, derive(self._seed, "rollout", self._batches)
+        """Try the tasks of one update, all groups at once; of several ranks each tries its share."""
+        o, seed = self.options, own_seed(derive(self._seed, "rollout", self._batches))
         self._batches += 1
         if o.sampler != "trl":
             self.sampler.refresh()
-        return attempt(self.tasks, slots, self.causal, self._speak, o.most_tokens, o.turns, seed)
+        tries = attempt(self.tasks, slots, self.causal, self._speak, o.most_tokens, o.turns, seed)
+        while o.sampler == "trl" and self._speak_by_trl([]) is not None:
+            pass  # other ranks are still in conversation, and TRL draws for all at once
+        return tries
 
     def _speak(self, prompts: Sequence[list[int]], seed: int) -> list[Reply]:
         o = self.options
         if o.sampler == "trl":
-            ids, _ = self.grpo.trainer._generate_single_turn(list(prompts), None, {}, 1)
-            return [Reply(list(one), bool(one) and one[-1] in self.causal.ends) for one in ids]
+            return self._speak_by_trl(prompts) or []
         return self.sampler.sample(prompts, most=o.most_tokens, temperature=o.temperature, seed=seed)
+
+    def _speak_by_trl(self, prompts: Sequence[list[int]]) -> list[Reply] | None:
+        """TRL wants equally many prompts of every rank, so some are drawn for nothing; None: nobody has any."""
+        most = max(ranks.gathered(len(prompts)))
+        if not most:
+            return None
+        filler = [[self.causal.ends[0]]] * (most - len(prompts))
+        ids, _ = self.grpo.trainer._generate_single_turn([*prompts, *filler], None, {}, 1)
+        return [Reply(list(one), bool(one) and one[-1] in self.causal.ends) for one in ids[: len(prompts)]]
 
     def _keep(self, group: Sequence[Attempt], designs: Sequence[Design]) -> None:
         """Let a task into the pool if one of its traces is valid: it ended, said something, and could be judged."""
@@ -180,6 +210,31 @@ class GRPO(Agent):
         self.pool[key] = row.model_copy(update={"info": info})
         while len(self.pool) > self.options.pool:
             del self.pool[next(iter(self.pool))]
+
+
+def _unheard(done: int, metrics: Mapping[str, float]) -> None:
+    """A report of a rank that does not lead."""
+
+
+def _shareable(options: GRPOOptions) -> None:
+    """Refuse what several ranks cannot share out."""
+    count, width = ranks.count(), options.group * options.tasks
+    if width % count:
+        raise AgentError(
+            f"group * tasks = {options.group} * {options.tasks} = {width} rollouts of an update cannot be shared out "
+            f"evenly over {count} ranks; change [agent] group or tasks, or the number of processes"
+        )
+    if count > 1 and options.spread:
+        raise AgentError(
+            f"spread = true lays the agent over all GPUs of one process, but {count} ranks were launched, each with a "
+            "GPU of its own; set [agent] spread = false, or start one process"
+        )
+
+
+def _parts(slots: list[Slot]) -> list[tuple[list[Slot], int]]:
+    """Tasks shared out over the ranks, each share with a seed: they are answered greedily, so it decides nothing."""
+    size = max(1, -(-len(slots) // ranks.count()))
+    return [(slots[start : start + size], 0) for start in range(0, len(slots), size)]
 
 
 def _key(task: Task) -> str:
