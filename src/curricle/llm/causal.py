@@ -20,6 +20,7 @@ from pydantic import Field
 
 from curricle import ranks
 from curricle.errors import ModelError, RunDamaged
+from curricle.llm import shards
 from curricle.llm.extra import needed
 from curricle.llm.unpack import unpacked
 from curricle.records import Options
@@ -52,11 +53,11 @@ class CausalOptions(Options):
 class Causal:
     """One model, its tokenizer, its optimiser, and the model it began as."""
 
-    def __init__(self, options: CausalOptions, who: str, seed: int) -> None:
+    def __init__(self, options: CausalOptions, who: str, seed: int, *, sharded: bool = False) -> None:
         self.options, self.who = options, who
-        self.device = _device(options.device, who)
+        self.device, self.sharded = _device(options.device, who), sharded and ranks.count() > 1
         self.tokenizer, model = _loaded(options, who, self.device)
-        model = model if options.spread else model.to(self.device)
+        model = model if options.spread or self.sharded else model.to(self.device)
         self.ends: list[int] = _ends(model, self.tokenizer)
         self._origin: Any = None
         if options.lora:
@@ -64,6 +65,9 @@ class Causal:
         else:
             self.model = model
             self._origin = copy.deepcopy(model).requires_grad_(False).eval()
+        if self.sharded:
+            for one in (self.model, self._origin):
+                shards.sharded(one, self.device, who)
         self.model.eval()
         trained = [p for _, p in self.trained()]
         self.optimizer = torch.optim.AdamW(trained, lr=options.rate, weight_decay=options.decay)
@@ -80,6 +84,8 @@ class Causal:
 
     def trained(self) -> Iterator[tuple[str, Any]]:
         """The parameters that are trained, by name."""
+        if self.sharded:
+            shards.settle(self.model)
         return ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
 
     @contextmanager
@@ -94,44 +100,30 @@ class Causal:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def arrays(self) -> Arrays:
-        """What is trained, and its optimiser's memory."""
+        """What is trained, and its optimiser's memory; of several ranks all ask, for each may hold a part: one gets."""
         found: Arrays = {}
         for name, p in self.trained():
-            found[f"weight/{name}"] = _plain(p)
-            for key, value in sorted(self.optimizer.state.get(p, {}).items()):
-                found[f"{key}/{name}"] = _plain(torch.as_tensor(value))
+            state = sorted(self.optimizer.state.get(p, {}).items())
+            for key, value in (("weight", p), *state):
+                tensor = shards.whole(torch.as_tensor(value))
+                if ranks.number() == 0:
+                    found[f"{key}/{name}"] = _plain(tensor)
         return found
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], folder: Path) -> None:
-        """Take up what `arrays` gave."""
-        for name, p in self.trained():
+        """Take up what `arrays` gave; of several ranks all ask, and take up what the leader has."""
+        for name, p in self.trained() if ranks.number() == 0 else ():
             stored = arrays.get(f"weight/{name}")
             if stored is None or stored.shape != tuple(p.shape):
                 raise RunDamaged(f"checkpoint {folder} does not fit {self.who} with model {self.options.model!r}")
-            with torch.no_grad():
-                p.copy_(torch.from_numpy(stored))
-            keys = ("step", "exp_avg", "exp_avg_sq")
-            kept = {key: torch.from_numpy(arrays[f"{key}/{name}"]) for key in keys if f"{key}/{name}" in arrays}
-            self.optimizer.state.pop(p, None)
-            if kept:
-                moments = {key: kept[key].to(p.device, p.dtype).clone() for key in keys[1:]}
-                self.optimizer.state[p] = {"step": kept["step"].clone(), **moments}
-
-    def agree(self) -> None:
-        """Of several ranks: take over the leader's weights and its optimiser's memory."""
-        if ranks.count() == 1:
-            return
-        keys, state = ("step", "exp_avg", "exp_avg_sq"), self.optimizer.state
-        known = ranks.told({name for name, p in self.trained() if state.get(p)})
+        steps = ranks.told({name: arrays[f"step/{name}"] for name, _ in self.trained() if f"step/{name}" in arrays})
         for name, p in self.trained():
-            ranks.agreed(p.data)
-            if name not in known:
-                state.pop(p, None)
-                continue
-            if not state.get(p):
-                state[p] = {"step": torch.zeros(()), **{key: torch.zeros_like(p) for key in keys[1:]}}
-            for key in keys:
-                ranks.agreed(state[p][key])
+            with torch.no_grad():
+                p.copy_(shards.handed(arrays.get(f"weight/{name}"), p))
+            self.optimizer.state.pop(p, None)
+            if name in steps:
+                moments = {key: shards.handed(arrays.get(f"{key}/{name}"), p) for key in ("exp_avg", "exp_avg_sq")}
+                self.optimizer.state[p] = {"step": torch.from_numpy(steps[name]).clone(), **moments}
 
 
 def token_logits(model: Any, prompts: list[list[int]], replies: list[list[int]], pad: int) -> tuple[Any, Any, Any]:

@@ -7,6 +7,7 @@ of the pool `D_train` takes a design's place: it is practised and paid for, but 
 """
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -61,7 +62,7 @@ class GRPO(Agent):
         self.tasks, o = world, self.options
         _shareable(o)
         self.number = ranks.enlisted()
-        self.causal = Causal(o, self.id, seed)
+        self.causal = Causal(o, self.id, seed, sharded=o.shard)
         kind: Kind = "auto" if o.sampler == "trl" else o.sampler
         self.sampler = Sampler(self.causal, kind, o.sample_batch)
         self.grpo = Grpo(self.causal, o, self._rollout)
@@ -121,35 +122,37 @@ class GRPO(Agent):
 
     def save(self, folder: Path) -> None:
         """Write what is trained, its optimiser and the pool."""
-        about = {"world": self.world.id, "model": self.options.model}
-        checkpoint.write(folder, self.causal.arrays(), {**about, "warmed": self.warmed})
+        ranks.ask(self.number, "save", folder=folder)
+        about, arrays = {"world": self.world.id, "model": self.options.model}, self.causal.arrays()
+        if ranks.number():
+            return
+        checkpoint.write(folder, arrays, {**about, "warmed": self.warmed})
         pools.write(folder / pools.TRAIN, list(self.pool.values()))
 
     def load(self, folder: Path) -> None:
         """Read them; of several ranks only the leader does, and the others take over what learns."""
         ranks.ask(self.number, "load", folder=folder)
+        arrays, state = checkpoint.read(folder) if ranks.number() == 0 else ({}, {})
+        self.causal.restore(arrays, folder)
+        self.warmed = ranks.told(int(state.get("warmed", 0)))
         if ranks.number() == 0:
-            arrays, state = checkpoint.read(folder)
-            self.causal.restore(arrays, folder)
-            self.warmed = int(state.get("warmed", 0))
             self.pool = {_key(row.task): row for row in pools.read(folder / pools.TRAIN)}
-        self._agree()
-
-    def _agree(self) -> None:
-        self.warmed = ranks.told(self.warmed)
-        self.causal.agree()
 
     def _warm_up(self, report: Report = lambda done, figures: None) -> None:
-        """Imitate, the first time anything is asked of it; part of its starting point, so it costs no budget."""
+        """Imitate, the first time anything is asked of it; part of its starting point, so it costs no budget.
+
+        Of several ranks all do the same; as GPUs may differ in the last bits, all take over the leader's in the end.
+        """
         o, home = self.options, self.tasks.setting(self.tasks.unaltered().setting)
         if self.warmed >= o.warm:
             return
-        while self.warmed < o.warm and ranks.number() == 0:
+        while self.warmed < o.warm:
             tasks = self.tasks.tasks(home, self.grpo.width, derive(self.seed, "warm", self.warmed))
             loss = imitate(self.tasks, tasks, self.causal, o.most_tokens, o.turns, o.micro)
             self.warmed += 1
             report(0, {"practice/warm_loss": loss})
-        self._agree()
+        if ranks.count() > 1:
+            self.causal.restore(self.causal.arrays(), Path())
 
     # -- practice ------------------------------------------------------------------------------------------------------
 
@@ -212,6 +215,10 @@ class GRPO(Agent):
             del self.pool[next(iter(self.pool))]
 
 
+ELSEWHERE = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM")
+USE = "and the run could not be resumed: set [agent] shard = true and launch plain processes instead"
+
+
 def _unheard(done: int, metrics: Mapping[str, float]) -> None:
     """A report of a rank that does not lead."""
 
@@ -224,6 +231,15 @@ def _shareable(options: GRPOOptions) -> None:
             f"group * tasks = {options.group} * {options.tasks} = {width} rollouts of an update cannot be shared out "
             f"evenly over {count} ranks; change [agent] group or tasks, or the number of processes"
         )
+    if count > 1 and options.shard and (options.lora or options.sampler == "trl"):
+        raise AgentError(
+            f"shard = true, lora = {options.lora}, sampler = {options.sampler!r}: parts are for training all weights "
+            "with samplers of our own; set [agent] shard = false, or lora = 0 and sampler = 'auto'"
+        )
+    if elsewhere := sorted({"fsdp", "fsdp_config", "deepspeed"} & set(options.trl)):
+        raise AgentError(f"trl = {{{elsewhere[0]!r}: ...}} would keep the optimiser from our checkpoints, {USE}")
+    if wrong := [name for name in ELSEWHERE if count > 1 and os.environ.get(name, "").lower() == "true"]:
+        raise AgentError(f"{wrong[0]}=true would keep the optimiser from our checkpoints, {USE}")
     if count > 1 and options.spread:
         raise AgentError(
             f"spread = true lays the agent over all GPUs of one process, but {count} ranks were launched, each with a "

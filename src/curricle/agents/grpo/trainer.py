@@ -63,6 +63,9 @@ class LearningOptions(CausalOptions):
     step_discount: float = Field(0.95, gt=0, le=1, description="Discount of a turn's return, by the turns after it.")
     temperature: float = Field(1.0, gt=0, description="Temperature of practice.")
     most_tokens: int = Field(256, ge=1, description="Most tokens of one reply.")
+    shard: bool = Field(
+        False, description="Of several ranks: each holds a part of weights, gradients and optimiser (FSDP)."
+    )
     trl: FrozenMap[str, Any] = Field(
         Frozen(), description="More settings of TRL's GRPOConfig: use_vllm, gradient_checkpointing, loss_type, ..."
     )
