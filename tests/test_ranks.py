@@ -51,6 +51,12 @@ class Scripted(GRPO):
             replies.append(Reply([*words, self.causal.ends[0]], True))
         return replies
 
+    def look(self):
+        """A pass without learning, after which parts that were gathered are kept; nothing is lost by that."""
+        ranks.ask(self.number, "look")
+        with torch.no_grad():
+            self.causal.model(input_ids=torch.tensor([[5, 6, 7]]))
+
     def keep_own(self, folder):
         """Write this rank's weights, gathered if it holds a part."""
         ranks.ask(self.number, "keep_own", folder=folder)
@@ -104,6 +110,7 @@ def updates(about, folder):
         agent.save(folder / "first")
     outcomes += agent.practise(designs, 2 * agent.grpo.width, seed=1, report=report)
     outcomes += agent.measure(designs * 3, [1, 2, 3], 3)
+    agent.look()
     agent.save(folder)
     agent.keep_own(folder)
     (folder / "told.json").write_text(json.dumps([told, [one.model_dump(mode="json") for one in outcomes]]))
@@ -156,9 +163,13 @@ def launched():
         children = [context.Process(target=rank, args=(n, count, port, work, about, folder)) for n in range(count)]
         for child in children:
             child.start()
-        for child in children:
-            child.join(PATIENCE)
-            assert child.exitcode == 0, (about, child.exitcode)
+        try:
+            for child in children:
+                child.join(PATIENCE)
+                assert child.exitcode == 0, (about, child.exitcode)
+        finally:
+            for child in children:
+                child.kill()
         return folder
 
     return launch
