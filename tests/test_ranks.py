@@ -246,7 +246,7 @@ def test_ranks_answer_the_same_task_each_in_its_own_way(launched, tmp_path):
 
 PLAIN = {
     "world": {"id": f"{HERE}/small_model.py:Pick"},
-    "designer": {"id": "random"},
+    "designer": {"id": "easy_to_hard", "practised": 8},  # which asks for a second agent, to rank designs by
     "agent": {"id": "grpo", "device": "cpu", "most_tokens": 4, "tasks": 2, "group": 4, "micro": 4, "rate": 1e-2},
     "schedule": {
         **{"cycles": 2, "designs": 2, "per_cycle": 16, "final": 8, "save_every": 8},
