@@ -246,7 +246,7 @@ def test_ranks_answer_the_same_task_each_in_its_own_way(launched, tmp_path):
 
 PLAIN = {
     "world": {"id": f"{HERE}/small_model.py:Pick"},
-    "designer": {"id": "easy_to_hard", "practised": 8},  # which asks for a second agent, to rank designs by
+    "designer": {"id": "language", "device": "cpu"},
     "agent": {"id": "grpo", "device": "cpu", "most_tokens": 4, "tasks": 2, "group": 4, "micro": 4, "rate": 1e-2},
     "schedule": {
         **{"cycles": 2, "designs": 2, "per_cycle": 16, "final": 8, "save_every": 8},
@@ -288,7 +288,7 @@ def said(process):
 def test_a_launched_run_is_killed_and_resumed_and_ends_with_the_same_bytes(launched, tmp_path):
     import tomli_w
 
-    plain = {**PLAIN, "agent": {**PLAIN["agent"], "model": tiny()}}
+    plain = {**PLAIN, **{part: {**PLAIN[part], "model": tiny()} for part in ("agent", "designer")}}
     (tmp_path / "run.toml").write_text(tomli_w.dumps(plain))
     runs, kept = tmp_path / "runs", launched(2, whole_run, {"run": plain}, tmp_path / "whole") / "run"
     broken = runs / "broken"
@@ -314,10 +314,19 @@ def journal(folder):
     return path.read_text().splitlines() if path.exists() else []
 
 
+def test_a_designer_may_ask_for_another_agent(launched, tmp_path):
+    """One that is made, practised and dropped, beside the agent of the run, on all ranks."""
+    agent, designer = {**PLAIN["agent"], "model": tiny()}, {"id": "easy_to_hard", "practised": 8, "candidates": 4}
+    plain = {**PLAIN, "agent": agent, "designer": designer}
+    folder = launched(2, whole_run, {"run": plain}, tmp_path / "whole") / "run"
+    assert sum(outcome.spent for _, outcome in read_records(folder, Outcome)) == 2 * 16 + 8
+
+
 def test_what_cannot_be_shared_out_is_refused_before_anything_is_written(tmp_path):
     import tomli_w
 
-    plain = {**PLAIN, "agent": {**PLAIN["agent"], "model": tiny(), "tasks": 1, "group": 3}}
+    plain = {**PLAIN, "designer": {"id": "random"}}
+    plain["agent"] = {**PLAIN["agent"], "model": tiny(), "tasks": 1, "group": 3}
     (tmp_path / "run.toml").write_text(tomli_w.dumps(plain))
     process = torchrun(tmp_path, tmp_path / "runs", "run", str(tmp_path / "run.toml"), "--out", f"{tmp_path}/runs/x")
     text = said(process)

@@ -51,11 +51,18 @@ class CausalOptions(Options):
 
 
 class Causal:
-    """One model, its tokenizer, its optimiser, and the model it began as."""
+    """One model, its tokenizer, its optimiser, and the model it began as.
 
-    def __init__(self, options: CausalOptions, who: str, seed: int, *, sharded: bool = False) -> None:
-        self.options, self.who = options, who
-        self.device, self.sharded = _device(options.device, who), sharded and ranks.count() > 1
+    Ranks may train one together (`shared`), each holding all of it or a part (`sharded`); then they save and load it
+    together, too. Otherwise it is this process's own.
+    """
+
+    def __init__(
+        self, options: CausalOptions, who: str, seed: int, *, shared: bool = False, sharded: bool = False
+    ) -> None:
+        self.options, self.who, self.device = options, who, _device(options.device, who)
+        self.shared = shared and ranks.count() > 1
+        self.sharded = sharded and self.shared
         self.tokenizer, model = _loaded(options, who, self.device)
         model = model if options.spread or self.sharded else model.to(self.device)
         self.ends: list[int] = _ends(model, self.tokenizer)
@@ -112,18 +119,27 @@ class Causal:
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], folder: Path) -> None:
         """Take up what `arrays` gave; of several ranks all ask, and take up what the leader has."""
-        for name, p in self.trained() if ranks.number() == 0 else ():
+        for name, p in self.trained() if ranks.number() == 0 else ():  # whatever is refused is so before others wait
             stored = arrays.get(f"weight/{name}")
             if stored is None or stored.shape != tuple(p.shape):
                 raise RunDamaged(f"checkpoint {folder} does not fit {self.who} with model {self.options.model!r}")
-        steps = ranks.told({name: arrays[f"step/{name}"] for name, _ in self.trained() if f"step/{name}" in arrays})
+        steps = {name: arrays[f"step/{name}"] for name, _ in self.trained() if f"step/{name}" in arrays}
+        steps = ranks.told(steps) if self.shared else steps
         for name, p in self.trained():
             with torch.no_grad():
-                p.copy_(shards.handed(arrays.get(f"weight/{name}"), p))
+                p.copy_(self._handed(arrays.get(f"weight/{name}"), p))
             self.optimizer.state.pop(p, None)
             if name in steps:
-                moments = {key: shards.handed(arrays.get(f"{key}/{name}"), p) for key in ("exp_avg", "exp_avg_sq")}
+                moments = {key: self._handed(arrays.get(f"{key}/{name}"), p) for key in ("exp_avg", "exp_avg_sq")}
                 self.optimizer.state[p] = {"step": torch.from_numpy(steps[name]).clone(), **moments}
+
+    def _handed(self, stored: NDArray[Any] | None, like: torch.Tensor) -> torch.Tensor:
+        """An array as a tensor like another one; ranks that share the model are handed the leader's, or their part."""
+        full = torch.empty(like.shape) if stored is None else torch.from_numpy(stored)
+        full = full.to(like.device, like.dtype, copy=True)
+        if self.shared and not self.sharded:
+            ranks.agreed(full)
+        return shards.part(full, like) if self.sharded else full
 
 
 def token_logits(model: Any, prompts: list[list[int]], replies: list[list[int]], pad: int) -> tuple[Any, Any, Any]:

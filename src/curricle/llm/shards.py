@@ -8,7 +8,6 @@ reads or writes whole tensors has to be done by all ranks together.
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 
 from curricle import ranks
 from curricle.errors import ModelError
@@ -46,13 +45,8 @@ def whole(tensor: Any) -> Any:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def handed(stored: NDArray[Any] | None, like: Any) -> Any:
-    """The leader's array as a tensor like another one, of which each rank may hold a part."""
-    full = torch.empty(like.shape) if stored is None else torch.from_numpy(stored)
-    full = full.to(like.device, like.dtype, copy=True)
-    if not hasattr(like, "full_tensor"):
-        ranks.agreed(full)
-        return full
+def part(tensor: torch.Tensor, like: Any) -> torch.Tensor:
+    """This rank's part of the leader's tensor, cut as another one is."""
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(full, like.device_mesh, like.placements)
+    return distribute_tensor(tensor, like.device_mesh, like.placements)

@@ -62,7 +62,7 @@ class GRPO(Agent):
         self.tasks, o = world, self.options
         _shareable(o)
         self.number = ranks.enlisted()
-        self.causal = Causal(o, self.id, seed, sharded=o.shard)
+        self.causal = Causal(o, self.id, seed, shared=True, sharded=o.shard)
         kind: Kind = "auto" if o.sampler == "trl" else o.sampler
         self.sampler = Sampler(self.causal, kind, o.sample_batch)
         self.grpo = Grpo(self.causal, o, self._rollout)
