@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the run could not go on, 2 the command or config is wrong,
 """
 
 import logging
+import os
 import sys
 from typing import Annotated
 
@@ -34,6 +35,6 @@ def main() -> None:
         app()
     except CurricleError as error:
         word = "[bold yellow]waiting:[/]" if isinstance(error, Waiting) else "[bold red]error:[/]"
-        rank = f"rank {ranks.number()}: " if ranks.follows() else ""
+        rank = f"rank {os.environ['RANK']}: " if ranks.follows() else ""
         err.print(f"{rank}{word} {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
