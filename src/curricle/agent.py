@@ -29,6 +29,8 @@ class Agent(ABC):
     id: ClassVar[str]
     unit: ClassVar[str] = "steps"
     Options: ClassVar[type[records.Options]] = records.Options
+    several: ClassVar[bool] = False
+    """Whether several processes may train it together; if so, it asks the others itself (see `ranks.py`)."""
 
     def __init__(self, world: World, options: records.Options | None = None, seed: int = 0) -> None:
         self.world = world

@@ -12,13 +12,15 @@
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from curricle import ranks
 from curricle.agent import Agent
 from curricle.designer import Designer, NamingOptions, OfOptions
 from curricle.errors import UsageError, nearest
@@ -161,19 +163,32 @@ def resolve(config: Mapping[str, Any]) -> Config:
 
 def start(config: Config, folder: Path | str, watcher: Watcher | None = None) -> Scores:
     """Begin a new run in a folder and see it through."""
-    parts = _build(config)
-    parts[1].ready()  # what cannot be built, or begin, leaves no folder behind
-    with Run.create(Path(folder), config.to_toml()) as run:
-        return _train(config, parts, run, watcher)
+    with _leading(config):
+        parts = _build(config)
+        parts[1].ready()  # what cannot be built, or begin, leaves no folder behind
+        with Run.create(Path(folder), config.to_toml()) as run:
+            return _train(config, parts, run, watcher)
 
 
 def resume(folder: Path | str, watcher: Watcher | None = None) -> Scores:
     """Go on with a run that was interrupted; a finished one just returns its last scores."""
     folder = Path(folder)
     config = resolve(read_config(folder))
-    parts = _build(config)
-    with Run.open(folder) as run:
-        return _train(config, parts, run, watcher)
+    with _leading(config):
+        parts = _build(config)
+        with Run.open(folder) as run:
+            return _train(config, parts, run, watcher)
+
+
+def follow() -> None:
+    """As a rank that does not lead: see a run through that the first one starts or resumes; nothing is written."""
+
+    def making(plain: Mapping[str, Any]) -> Callable[[], Agent]:
+        config = resolve(plain)
+        world = config.world(config.world_options, config.original)
+        return lambda: _newcomer(config, world)
+
+    ranks.follow(making)
 
 
 def trained(folder: Path | str) -> tuple[Config, Agent]:
@@ -183,6 +198,18 @@ def trained(folder: Path | str) -> tuple[Config, Agent]:
     agent = _newcomer(config, config.world(config.world_options, config.original))
     agent.load(read_checkpoint(folder, "agent"))
     return config, agent
+
+
+@contextmanager
+def _leading(config: Config) -> Iterator[None]:
+    """Lead the other ranks, if this run was launched with several."""
+    if ranks.launched() > 1 and not config.agent.several:
+        raise UsageError(
+            f"{config.agent.id} learns in one process, but {ranks.launched()} were launched (WORLD_SIZE); start "
+            "curricle without accelerate launch or torchrun, or choose another agent, for example grpo"
+        )
+    with ranks.lead(config.to_toml()):
+        yield
 
 
 def _build(config: Config) -> tuple[World, Designer, Agent]:

@@ -29,6 +29,7 @@ import safetensors
 import tomli_w
 from pydantic import ValidationError
 
+from curricle import ranks
 from curricle.environment import environment
 from curricle.errors import RunBusy, RunDamaged, RunError, RunUnwritable
 from curricle.records import Design, Exchange, FrozenMap, Outcome, Record, Scores
@@ -107,7 +108,9 @@ class Run:
         try:
             _refuse_occupied(folder)  # again, now that nobody else can begin a run in it
             run._write(CONFIG, tomli_w.dumps(config).encode())
-            run._note(ENVIRONMENT, {"started": _now(), "seed": config.get("seed"), **environment()})
+            run._note(
+                ENVIRONMENT, {"started": _now(), "seed": config.get("seed"), "ranks": ranks.count(), **environment()}
+            )
         except BaseException:
             run._lock.release()
             raise
@@ -118,7 +121,7 @@ class Run:
         """Open an existing run to go on with it."""
         read_config(folder)  # says what is wrong before anything is touched
         run = cls(folder)
-        run._note(ENVIRONMENT, {"resumed": _now(), **environment()})
+        run._note(ENVIRONMENT, {"resumed": _now(), "ranks": ranks.count(), **environment()})
         return run
 
     def __enter__(self) -> "Run":

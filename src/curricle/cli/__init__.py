@@ -5,13 +5,14 @@ Exit codes: 0 done, 1 the run could not go on, 2 the command or config is wrong,
 """
 
 import logging
+import os
 import sys
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from curricle import __version__
+from curricle import __version__, ranks
 from curricle.cli import models, parts, runs, scenes  # noqa: F401 - each adds its commands to the app
 from curricle.cli.shell import app, err
 from curricle.errors import CurricleError, Waiting
@@ -34,5 +35,6 @@ def main() -> None:
         app()
     except CurricleError as error:
         word = "[bold yellow]waiting:[/]" if isinstance(error, Waiting) else "[bold red]error:[/]"
-        err.print(f"{word} {escape(str(error))}", highlight=False, soft_wrap=True)
+        rank = f"rank {os.environ['RANK']}: " if ranks.follows() else ""
+        err.print(f"{rank}{word} {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)

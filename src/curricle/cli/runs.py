@@ -8,7 +8,7 @@ from typing import Annotated
 import tomli_w
 import typer
 
-from curricle import config
+from curricle import config, ranks
 from curricle.cli.shell import Run, Set, app, err, out, say, tell
 from curricle.designer import OfOptions
 from curricle.loop import test_scores
@@ -35,6 +35,8 @@ def run(
     pairs: Set = None,
 ) -> None:
     """Start a run and see it through."""
+    if ranks.follows():
+        return None if dry else _follow()
     chosen = config.load(source)
     given = {"designer.id": designer, "agent.id": agent, "seed": seed}
     named = [f"{key}={value}" for key, value in given.items() if value is not None]
@@ -58,6 +60,8 @@ def run(
 @app.command()
 def resume(folder: Run) -> None:
     """Go on with a run that was interrupted."""
+    if ranks.follows():
+        return _follow()
     with _progress(folder) as progress:
         config.resume(folder, progress)
     _show(folder)
@@ -91,6 +95,14 @@ def evaluate(
 
     settled, agent = config.trained(folder)
     out.print(scores_table(test_scores(agent, seeds, episodes), f"{settled.world.id}, {settled.agent.id}"))
+
+
+def _follow() -> None:
+    """Be one of the ranks that work for the first; it alone reads the command, speaks and writes."""
+    try:
+        config.follow()
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 def _who(resolved: config.Config) -> str:

@@ -18,7 +18,9 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from curricle import ranks
 from curricle.errors import ModelError, RunDamaged
+from curricle.llm import shards
 from curricle.llm.extra import needed
 from curricle.llm.unpack import unpacked
 from curricle.records import Options
@@ -49,13 +51,20 @@ class CausalOptions(Options):
 
 
 class Causal:
-    """One model, its tokenizer, its optimiser, and the model it began as."""
+    """One model, its tokenizer, its optimiser, and the model it began as.
 
-    def __init__(self, options: CausalOptions, who: str, seed: int) -> None:
-        self.options, self.who = options, who
-        self.device = _device(options.device, who)
+    Ranks may train one together (`shared`), each holding all of it or a part (`sharded`); then they save and load it
+    together, too. Otherwise it is this process's own.
+    """
+
+    def __init__(
+        self, options: CausalOptions, who: str, seed: int, *, shared: bool = False, sharded: bool = False
+    ) -> None:
+        self.options, self.who, self.device = options, who, _device(options.device, who)
+        self.shared = shared and ranks.count() > 1
+        self.sharded = sharded and self.shared
         self.tokenizer, model = _loaded(options, who, self.device)
-        model = model if options.spread else model.to(self.device)
+        model = model if options.spread or self.sharded else model.to(self.device)
         self.ends: list[int] = _ends(model, self.tokenizer)
         self._origin: Any = None
         if options.lora:
@@ -63,6 +72,9 @@ class Causal:
         else:
             self.model = model
             self._origin = copy.deepcopy(model).requires_grad_(False).eval()
+        if self.sharded:
+            for one in (self.model, self._origin):
+                shards.sharded(one, self.device, who)
         self.model.eval()
         trained = [p for _, p in self.trained()]
         self.optimizer = torch.optim.AdamW(trained, lr=options.rate, weight_decay=options.decay)
@@ -79,6 +91,8 @@ class Causal:
 
     def trained(self) -> Iterator[tuple[str, Any]]:
         """The parameters that are trained, by name."""
+        if self.sharded:
+            shards.settle(self.model)
         return ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
 
     @contextmanager
@@ -93,28 +107,39 @@ class Causal:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def arrays(self) -> Arrays:
-        """What is trained, and its optimiser's memory."""
+        """What is trained, and its optimiser's memory; of several ranks all ask, for each may hold a part: one gets."""
         found: Arrays = {}
         for name, p in self.trained():
-            found[f"weight/{name}"] = _plain(p)
-            for key, value in sorted(self.optimizer.state.get(p, {}).items()):
-                found[f"{key}/{name}"] = _plain(torch.as_tensor(value))
+            state = sorted(self.optimizer.state.get(p, {}).items())
+            for key, value in (("weight", p), *state):
+                tensor = shards.whole(torch.as_tensor(value))
+                if ranks.number() == 0:
+                    found[f"{key}/{name}"] = _plain(tensor)
         return found
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], folder: Path) -> None:
-        """Take up what `arrays` gave."""
-        for name, p in self.trained():
+        """Take up what `arrays` gave; of several ranks all ask, and take up what the leader has."""
+        for name, p in self.trained() if ranks.number() == 0 else ():  # whatever is refused is so before others wait
             stored = arrays.get(f"weight/{name}")
             if stored is None or stored.shape != tuple(p.shape):
                 raise RunDamaged(f"checkpoint {folder} does not fit {self.who} with model {self.options.model!r}")
+        steps = {name: arrays[f"step/{name}"] for name, _ in self.trained() if f"step/{name}" in arrays}
+        steps = ranks.told(steps) if self.shared else steps
+        for name, p in self.trained():
             with torch.no_grad():
-                p.copy_(torch.from_numpy(stored))
-            keys = ("step", "exp_avg", "exp_avg_sq")
-            kept = {key: torch.from_numpy(arrays[f"{key}/{name}"]) for key in keys if f"{key}/{name}" in arrays}
+                p.copy_(self._handed(arrays.get(f"weight/{name}"), p))
             self.optimizer.state.pop(p, None)
-            if kept:
-                moments = {key: kept[key].to(p.device, p.dtype).clone() for key in keys[1:]}
-                self.optimizer.state[p] = {"step": kept["step"].clone(), **moments}
+            if name in steps:
+                moments = {key: self._handed(arrays.get(f"{key}/{name}"), p) for key in ("exp_avg", "exp_avg_sq")}
+                self.optimizer.state[p] = {"step": torch.from_numpy(steps[name]).clone(), **moments}
+
+    def _handed(self, stored: NDArray[Any] | None, like: torch.Tensor) -> torch.Tensor:
+        """An array as a tensor like another one; ranks that share the model are handed the leader's, or their part."""
+        full = torch.empty(like.shape) if stored is None else torch.from_numpy(stored)
+        full = full.to(like.device, like.dtype, copy=True)
+        if self.shared and not self.sharded:
+            ranks.agreed(full)
+        return shards.part(full, like) if self.sharded else full
 
 
 def token_logits(model: Any, prompts: list[list[int]], replies: list[list[int]], pad: int) -> tuple[Any, Any, Any]:

@@ -5,8 +5,9 @@
     continuous   transformers' continuous batching: finished rows make room for waiting ones; for lengths that differ
 
 On one GPU a copy of the model in bfloat16 speaks, with the adapter merged into it; `refresh` copies the trained weights
-over. The copy's addresses never change, so what was captured stays valid. Replies are drawn from the model's own odds
-at `temperature`, 0 being greedy. A call's seed decides all its draws.
+over. The copy's addresses never change, so what was captured stays valid. Of several ranks that hold a part of the
+model each, every one speaks with such a copy of the whole, and all `refresh` together. Replies are drawn from the
+model's own odds at `temperature`, 0 being greedy. A call's seed decides all its draws.
 """
 
 import copy
@@ -21,6 +22,7 @@ from curricle.errors import ModelError
 from curricle.llm.causal import Causal
 from curricle.llm.decoding import Decoder, suits
 from curricle.llm.extra import needed
+from curricle.llm.shards import settle, whole
 
 Kind = Literal["auto", "plain", "static", "continuous"]
 
@@ -43,7 +45,7 @@ class Sampler:
         self.kind = ("static" if alone and suits(causal.model) else "plain") if kind == "auto" else kind
         if self.kind == "static" and not suits(causal.model):
             raise ModelError(f"sampler = 'static' does not know the attention of {causal.options.model!r}; use 'plain'")
-        self.speaker: Any = _speaker(causal) if alone else None
+        self.speaker: Any = _speaker(causal) if alone or causal.sharded else None
         self.decoder: Decoder | None = None
 
     def refresh(self) -> None:
@@ -119,14 +121,17 @@ class Sampler:
 def _speaker(causal: Causal) -> Any:
     """A model of the same shape for speaking only, in bfloat16, without an adapter."""
     base = causal.model.get_base_model() if causal.options.lora else causal.model
-    if causal.options.lora:
+    if causal.sharded:
+        with torch.device(causal.device):
+            speaker = needed("transformers").AutoModelForCausalLM.from_config(base.config, dtype=torch.float32)
+    elif causal.options.lora:
         with torch.device(causal.device):
             speaker = type(base)(copy.deepcopy(base.config))
     else:
         speaker = copy.deepcopy(base)
     speaker.generation_config = copy.deepcopy(base.generation_config)
     speaker = speaker.to(causal.device).requires_grad_(False).eval()
-    for p in speaker.parameters():  # buffers stay: positions in bfloat16 would be wrong
+    for p in speaker.parameters() if causal.device.type == "cuda" else ():  # buffers stay: positions would be wrong
         p.data = p.data.to(torch.bfloat16)
     _copy_over(causal.model, speaker)
     return speaker
@@ -135,6 +140,7 @@ def _speaker(causal: Causal) -> Any:
 @torch.no_grad()  # type: ignore[untyped-decorator,unused-ignore]
 def _copy_over(model: Any, speaker: Any) -> None:
     """Copy weights in place, an adapter's share added."""
+    settle(model)
     layers = dict(model.named_modules())
     sources = dict(model.named_parameters(remove_duplicate=False))
     prefix = "base_model.model." if hasattr(model, "peft_config") else ""
@@ -146,4 +152,4 @@ def _copy_over(model: Any, speaker: Any) -> None:
                 weight = weight + layers[layer].get_delta_weight(model.active_adapter)
         else:
             weight = sources[prefix + name]
-        target.copy_(weight)
+        target.copy_(whole(weight))

@@ -7,17 +7,18 @@ of the pool `D_train` takes a design's place: it is practised and paid for, but 
 """
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from curricle import checkpoint
+from curricle import checkpoint, ranks
 from curricle.agent import Agent, Report
 from curricle.agents.grpo.attempts import FAULTS, Attempt, Counts, attempt
 from curricle.agents.grpo.imitation import imitate
-from curricle.agents.grpo.trainer import Grpo, LearningOptions, Slot
+from curricle.agents.grpo.trainer import Grpo, LearningOptions, Slot, own_seed
 from curricle.errors import AgentError
 from curricle.llm import pools
 from curricle.llm.causal import Causal
@@ -48,6 +49,7 @@ class GRPO(Agent):
 
     id = "grpo-v1"
     unit = "rollouts"
+    several = True
     Options = GRPOOptions
     options: GRPOOptions
 
@@ -58,7 +60,9 @@ class GRPO(Agent):
                 f"{self.id} answers text tasks, but {world.id} is a world of simulators; choose another agent"
             )
         self.tasks, o = world, self.options
-        self.causal = Causal(o, self.id, seed)
+        _shareable(o)
+        self.number = ranks.enlisted()
+        self.causal = Causal(o, self.id, seed, shared=True, sharded=o.shard)
         kind: Kind = "auto" if o.sampler == "trl" else o.sampler
         self.sampler = Sampler(self.causal, kind, o.sample_batch)
         self.grpo = Grpo(self.causal, o, self._rollout)
@@ -68,6 +72,7 @@ class GRPO(Agent):
 
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Try, compare, update; as many whole updates as cover the budget."""
+        ranks.ask(self.number, "practise", designs=list(designs), budget=budget, seed=seed, report=_unheard)
         self._warm_up(report)
         counts, width = Counts(self.tasks, designs), self.grpo.width
         self._seed, self._batches, done = seed, 0, 0
@@ -91,6 +96,7 @@ class GRPO(Agent):
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
         """Answer without learning; sampled tests are drawn design by design, so that a seed alone decides them."""
+        ranks.ask(self.number, "measure", designs=list(designs), seeds=list(seeds), episodes=episodes)
         self._warm_up()
         o, drawn = self.options, list[list[Slot]]()
         for number, (design, seed) in enumerate(zip(designs, seeds, strict=True)):
@@ -98,39 +104,55 @@ class GRPO(Agent):
             drawn.append([(task, number) for task in tasks])
         counts = Counts(self.tasks, designs)
         self.sampler.refresh()
-        batches = list(zip(drawn, seeds, strict=True)) if o.test_temperature else [([s for d in drawn for s in d], 0)]
+        batches = list(zip(drawn, seeds, strict=True)) if o.test_temperature else _parts([s for d in drawn for s in d])
 
         def speak(prompts: Sequence[list[int]], seed: int) -> list[Reply]:
             return self.sampler.sample(prompts, most=o.most_tokens, temperature=o.test_temperature, seed=seed)
 
-        for slots, seed in batches:
-            for one in attempt(self.tasks, slots, self.causal, speak, o.most_tokens, o.turns, derive(seed, "measure")):
-                counts.add(one)
-                counts.spent[one.owner] += 1
+        made = {
+            number: attempt(self.tasks, slots, self.causal, speak, o.most_tokens, o.turns, derive(seed, "measure"))
+            for number, (slots, seed) in enumerate(batches)
+            if number % ranks.count() == ranks.number()
+        }
+        every = {number: part for rank in ranks.gathered(made) for number, part in rank.items()}
+        for one in (one for number in sorted(every) for one in every[number]):
+            counts.add(one)
+            counts.spent[one.owner] += 1
         return counts.outcomes()
 
     def save(self, folder: Path) -> None:
         """Write what is trained, its optimiser and the pool."""
-        about = {"world": self.world.id, "model": self.options.model}
-        checkpoint.write(folder, self.causal.arrays(), {**about, "warmed": self.warmed})
+        ranks.ask(self.number, "save", folder=folder)
+        about, arrays = {"world": self.world.id, "model": self.options.model}, self.causal.arrays()
+        if ranks.number():
+            return
+        checkpoint.write(folder, arrays, {**about, "warmed": self.warmed})
         pools.write(folder / pools.TRAIN, list(self.pool.values()))
 
     def load(self, folder: Path) -> None:
-        """Read them."""
-        arrays, state = checkpoint.read(folder)
+        """Read them; of several ranks only the leader does, and the others take over what learns."""
+        ranks.ask(self.number, "load", folder=folder)
+        arrays, state = checkpoint.read(folder) if ranks.number() == 0 else ({}, {})
         self.causal.restore(arrays, folder)
-        self.warmed = int(state.get("warmed", 0))
-        rows = pools.read(folder / pools.TRAIN)
-        self.pool = {_key(row.task): row for row in rows}
+        self.warmed = ranks.told(int(state.get("warmed", 0)))
+        if ranks.number() == 0:
+            self.pool = {_key(row.task): row for row in pools.read(folder / pools.TRAIN)}
 
     def _warm_up(self, report: Report = lambda done, figures: None) -> None:
-        """Imitate, the first time anything is asked of it; part of its starting point, so it costs no budget."""
+        """Imitate, the first time anything is asked of it; part of its starting point, so it costs no budget.
+
+        Of several ranks all do the same; as GPUs may differ in the last bits, all take over the leader's in the end.
+        """
         o, home = self.options, self.tasks.setting(self.tasks.unaltered().setting)
+        if self.warmed >= o.warm:
+            return
         while self.warmed < o.warm:
             tasks = self.tasks.tasks(home, self.grpo.width, derive(self.seed, "warm", self.warmed))
             loss = imitate(self.tasks, tasks, self.causal, o.most_tokens, o.turns, o.micro)
             self.warmed += 1
             report(0, {"practice/warm_loss": loss})
+        if ranks.count() > 1:
+            self.causal.restore(self.causal.arrays(), Path())
 
     # -- practice ------------------------------------------------------------------------------------------------------
 
@@ -147,19 +169,30 @@ class GRPO(Agent):
             number += 1
 
     def _rollout(self, slots: Sequence[Slot]) -> list[Attempt]:
-        """Try the tasks of one update, all groups at once."""
-        o, seed = self.options, derive(self._seed, "rollout", self._batches)
+        """Try the tasks of one update, all groups at once; of several ranks each tries its share."""
+        o, seed = self.options, own_seed(derive(self._seed, "rollout", self._batches))
         self._batches += 1
         if o.sampler != "trl":
             self.sampler.refresh()
-        return attempt(self.tasks, slots, self.causal, self._speak, o.most_tokens, o.turns, seed)
+        tries = attempt(self.tasks, slots, self.causal, self._speak, o.most_tokens, o.turns, seed)
+        while o.sampler == "trl" and self._speak_by_trl([]) is not None:
+            pass  # other ranks are still in conversation, and TRL draws for all at once
+        return tries
 
     def _speak(self, prompts: Sequence[list[int]], seed: int) -> list[Reply]:
         o = self.options
         if o.sampler == "trl":
-            ids, _ = self.grpo.trainer._generate_single_turn(list(prompts), None, {}, 1)
-            return [Reply(list(one), bool(one) and one[-1] in self.causal.ends) for one in ids]
+            return self._speak_by_trl(prompts) or []
         return self.sampler.sample(prompts, most=o.most_tokens, temperature=o.temperature, seed=seed)
+
+    def _speak_by_trl(self, prompts: Sequence[list[int]]) -> list[Reply] | None:
+        """TRL wants equally many prompts of every rank, so some are drawn for nothing; None: nobody has any."""
+        most = max(ranks.gathered(len(prompts)))
+        if not most:
+            return None
+        filler = [[self.causal.ends[0]]] * (most - len(prompts))
+        ids, _ = self.grpo.trainer._generate_single_turn([*prompts, *filler], None, {}, 1)
+        return [Reply(list(one), bool(one) and one[-1] in self.causal.ends) for one in ids[: len(prompts)]]
 
     def _keep(self, group: Sequence[Attempt], designs: Sequence[Design]) -> None:
         """Let a task into the pool if one of its traces is valid: it ended, said something, and could be judged."""
@@ -180,6 +213,44 @@ class GRPO(Agent):
         self.pool[key] = row.model_copy(update={"info": info})
         while len(self.pool) > self.options.pool:
             del self.pool[next(iter(self.pool))]
+
+
+ELSEWHERE = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM")
+USE = "and the run could not be resumed: set [agent] shard = true and launch plain processes instead"
+
+
+def _unheard(done: int, metrics: Mapping[str, float]) -> None:
+    """A report of a rank that does not lead."""
+
+
+def _shareable(options: GRPOOptions) -> None:
+    """Refuse what several ranks cannot share out."""
+    count, width = ranks.count(), options.group * options.tasks
+    if width % count:
+        raise AgentError(
+            f"group * tasks = {options.group} * {options.tasks} = {width} rollouts of an update cannot be shared out "
+            f"evenly over {count} ranks; change [agent] group or tasks, or the number of processes"
+        )
+    if count > 1 and options.shard and (options.lora or options.sampler == "trl"):
+        raise AgentError(
+            f"shard = true, lora = {options.lora}, sampler = {options.sampler!r}: parts are for training all weights "
+            "with samplers of our own; set [agent] shard = false, or lora = 0 and sampler = 'auto'"
+        )
+    if elsewhere := sorted({"fsdp", "fsdp_config", "deepspeed"} & set(options.trl)):
+        raise AgentError(f"trl = {{{elsewhere[0]!r}: ...}} would keep the optimiser from our checkpoints, {USE}")
+    if wrong := [name for name in ELSEWHERE if count > 1 and os.environ.get(name, "").lower() == "true"]:
+        raise AgentError(f"{wrong[0]}=true would keep the optimiser from our checkpoints, {USE}")
+    if count > 1 and options.spread:
+        raise AgentError(
+            f"spread = true lays the agent over all GPUs of one process, but {count} ranks were launched, each with a "
+            "GPU of its own; set [agent] spread = false, or start one process"
+        )
+
+
+def _parts(slots: list[Slot]) -> list[tuple[list[Slot], int]]:
+    """Tasks shared out over the ranks, each share with a seed: they are answered greedily, so it decides nothing."""
+    size = max(1, -(-len(slots) // ranks.count()))
+    return [(slots[start : start + size], 0) for start in range(0, len(slots), size)]
 
 
 def _key(task: Task) -> str:

@@ -8,6 +8,9 @@ are ours, small and exact. Three things TRL has no setting for:
 - the reference of the KL term is the model the agent began with, which may come from no folder TRL could load;
 - advantages by turn (GiGPO, `credit.py`) are added to those of the group;
 - a call of `practise` is a training of its own length; buffers of the one before are dropped.
+
+Of several ranks (`ranks.py`) each rolls out its share of an update's rows and learns from it. A group may lie across
+two: TRL compares rewards, and we turns, over all ranks. The leader draws the tasks, so the others keep no pool.
 """
 
 import itertools
@@ -20,6 +23,7 @@ from typing import Any
 import torch
 from pydantic import Field
 
+from curricle import ranks
 from curricle.agents.grpo.attempts import Attempt
 from curricle.agents.grpo.credit import token_advantages
 from curricle.agents.hardware import explained
@@ -27,6 +31,7 @@ from curricle.errors import AgentError
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.extra import needed
 from curricle.records import Frozen, FrozenMap, Task
+from curricle.seeds import derive
 
 Slot = tuple[Task, int]
 """A task and the design it counts for."""
@@ -58,6 +63,9 @@ class LearningOptions(CausalOptions):
     step_discount: float = Field(0.95, gt=0, le=1, description="Discount of a turn's return, by the turns after it.")
     temperature: float = Field(1.0, gt=0, description="Temperature of practice.")
     most_tokens: int = Field(256, ge=1, description="Most tokens of one reply.")
+    shard: bool = Field(
+        False, description="Of several ranks: each holds a part of weights, gradients and optimiser (FSDP)."
+    )
     trl: FrozenMap[str, Any] = Field(
         Frozen(), description="More settings of TRL's GRPOConfig: use_vllm, gradient_checkpointing, loss_type, ..."
     )
@@ -79,15 +87,16 @@ class Grpo:
         needed_slots = itertools.islice(
             slots, steps * self.options.tasks
         )  # loaders read ahead, and tasks may cost time
-        trainer.train_dataset = _dataset(needed_slots, trainer.slots)
+        trainer.train_dataset = _dataset(ranks.dealt(needed_slots, self.options.tasks), trainer.slots)
         trainer.watch, trainer._step, trainer._buffered_inputs = watch, 0, None
         devices = [self.causal.device] if self.causal.device.type == "cuda" else []
         advice = "lower its micro, sample_batch or most_tokens"
         with torch.random.fork_rng(devices=devices), warnings.catch_warnings(), explained(self.causal.who, advice):
             warnings.simplefilter("ignore")
-            torch.manual_seed(seed)
+            torch.manual_seed(own_seed(seed))
             try:
-                trainer.train()
+                with ranks.connected():
+                    trainer.train()
             finally:
                 trainer.slots.clear()
                 self.causal.model.eval()
@@ -96,6 +105,11 @@ class Grpo:
     def width(self) -> int:
         """Rollouts of one update."""
         return self.options.group * self.options.tasks
+
+
+def own_seed(seed: int) -> int:
+    """A seed of this rank's own; the leader's is what it would be alone."""
+    return derive(seed, "rank", ranks.number()) if ranks.number() else seed
 
 
 def _dataset(slots: Iterator[Slot], kept: dict[int, Slot]) -> Any:
@@ -128,7 +142,8 @@ def _trainer(owner: Grpo) -> Any:
             batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
             if options.step_weight:
                 width = batch["completion_ids"].shape[1]
-                steps = torch.tensor(token_advantages(self.fresh, options.step_discount, width))
+                every, first = token_advantages(self.fresh, options.step_discount, width), ranks.number() * len(inputs)
+                steps = torch.tensor(every[first : first + len(inputs)])
                 whole = batch["advantages"].unsqueeze(1)
                 batch["advantages"] = whole + options.step_weight * steps.to(whole)
             return batch
@@ -141,12 +156,13 @@ def _trainer(owner: Grpo) -> Any:
                 trainer.fresh = []
 
     def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
-        trainer.fresh = owner.rollout(trainer.rows)
+        own = owner.rollout(trainer.rows)
+        trainer.fresh = [one for part in ranks.gathered(own) for one in part]
         return {
-            "prompt_ids": [one.prompt for one in trainer.fresh],
-            "completion_ids": [one.ids for one in trainer.fresh],
-            "env_mask": [one.mask for one in trainer.fresh],
-            "earned": [one.verdict.reward for one in trainer.fresh],
+            "prompt_ids": [one.prompt for one in own],
+            "completion_ids": [one.ids for one in own],
+            "env_mask": [one.mask for one in own],
+            "earned": [one.verdict.reward for one in own],
             "logprobs": None,
         }
 
@@ -175,11 +191,12 @@ def _trainer(owner: Grpo) -> Any:
 
 def _config(trl: Any, owner: Grpo, folder: Path) -> Any:
     options, on_gpu = owner.options, owner.causal.device.type == "cuda"
-    micro = next(m for m in range(min(options.micro, owner.width), 0, -1) if owner.width % m == 0)
+    share = owner.width // ranks.count()
+    micro = next(m for m in range(min(options.micro, share), 0, -1) if share % m == 0)
     settings: dict[str, Any] = {
         "output_dir": str(folder),
         "per_device_train_batch_size": micro,
-        "gradient_accumulation_steps": owner.width // micro,
+        "gradient_accumulation_steps": share // micro,
         "generation_batch_size": owner.width,
         "num_generations": options.group,
         "num_iterations": options.iterations,
@@ -203,6 +220,7 @@ def _config(trl: Any, owner: Grpo, folder: Path) -> Any:
         "report_to": [],
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
+        "ddp_find_unused_parameters": False,
     }
     known = set(trl.GRPOConfig.__dataclass_fields__)
     if unknown := sorted(set(options.trl) - known):
