@@ -168,6 +168,14 @@ def test_words_of_others_in_a_reply_are_not_learnt():
     assert losses == pytest.approx([float(costs.mean()), float(costs[[0, 2]].mean())], rel=1e-5)
 
 
+def test_what_is_not_measured_is_not_told_and_moves_alike():
+    """A cap that never bites changes nothing but what is known."""
+    free, capped = causal(rate=1e-2), causal(rate=1e-2)
+    told = [step(one, [Example([5], [20], 1.0)], 0.0, cap, 8) for one, cap in ((free, float("inf")), (capped, 1e9))]
+    assert list(told[0]) == ["loss"] and told[1]["kl_step"] > 0 and told[1]["kl_initial"] == pytest.approx(0, abs=1e-6)
+    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(free.trained(), capped.trained(), strict=True))
+
+
 def test_a_step_that_may_not_move_does_not():
     model = causal(rate=0.5)
     before = {name: p.detach().clone() for name, p in model.trained()}

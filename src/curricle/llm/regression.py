@@ -65,9 +65,12 @@ def _own(part: Sequence[Example], real: Any) -> Any:
 
 
 def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int) -> dict[str, float]:
-    """One update from a batch of examples; says how far it went, as far as `kl` and `cap` make that known."""
+    """One update from a batch of examples; says how far it went.
+
+    Without a penalty and a cap nobody asks how far, and passes that would only measure it are left out.
+    """
     model, optimizer = causal.model, causal.optimizer
-    parts = _parts(examples, micro)
+    parts, measured = _parts(examples, micro), bool(kl) or cap < float("inf")
     total, pad = sum(e.weight for e in examples), causal.tokenizer.pad_token_id
     optimizer.zero_grad(set_to_none=True)
     loss_sum = kl_sum = 0.0
@@ -79,7 +82,7 @@ def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, mic
         weights = torch.tensor([e.weight / total for e in part], device=logits.device)
         fit = (weights * unlikelihood(logits, tokens, real)).sum()
         away = torch.zeros_like(fit)
-        if kl:
+        if measured:
             with causal.origin() as origin, torch.no_grad():
                 initial, _, _ = token_logits(origin, prompts, replies, pad)
             away = divergence(logits, initial, real) * len(part) / len(examples)
@@ -87,9 +90,14 @@ def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, mic
         loss_sum, kl_sum = loss_sum + float(fit.detach()), kl_sum + float(away.detach())
         before = (part, logits.detach()) if before is None else before
     torch.nn.utils.clip_grad_norm_([p for _, p in causal.trained()], 1.0)
-    moved, scale = _capped(causal, before, cap)
+    told = {"loss": loss_sum}
+    if measured:
+        moved, scale = _capped(causal, before, cap)
+        told |= {"kl_initial": kl_sum, "kl_step": moved, "step_scale": scale}
+    else:
+        optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return {"loss": loss_sum, "kl_initial": kl_sum, "kl_step": moved, "step_scale": scale}
+    return told
 
 
 def _capped(causal: Causal, before: tuple[Sequence[Example], Any], cap: float) -> tuple[float, float]:
@@ -98,9 +106,6 @@ def _capped(causal: Causal, before: tuple[Sequence[Example], Any], cap: float) -
     The divergence is measured on the first examples of the batch, as many as go through the network at a time.
     """
     part, old = before
-    if cap == float("inf"):
-        causal.optimizer.step()
-        return 0.0, 1.0
     was = [(p, p.detach().clone()) for _, p in causal.trained()]
     causal.optimizer.step()
     now = [p.detach().clone() for p, _ in was]
