@@ -26,19 +26,42 @@ from curricle.run import CONFIG, read_config, read_environment, read_metrics, re
 from curricle.watcher import Watcher
 
 BASE = Path(__file__).parent.parent / "configs" / "genenv-small.toml"
+COMMON = [
+    "schedule.designs=16",
+    "schedule.test_seeds=16",
+    "agent.rate=5e-4",
+    "agent.sample_batch=512",
+    "designer.warm=0",
+    "designer.epochs=4",
+    "log.tensorboard=false",
+]
 WORLDS: dict[str, list[str]] = {
-    "tools": ["agent.warm=40"],
+    "tools": [
+        'designer.text="off"',
+        "agent.warm=40",
+        "agent.micro=8",
+        "agent.turns=6",
+        "schedule.cycles=6",
+        "schedule.per_cycle=512",
+        "schedule.save_every=512",
+        "schedule.test_episodes=21",
+    ],
     "sums": [
         "world.id=reasoning",
         "original.family=chain_sum",
         "original.level=1",
         'designer.leave=["family"]',
-        "designer.warm=0",
-        "agent.warm=10",
+        "agent.warm=20",
+        "agent.tasks=32",
         "agent.most_tokens=16",
+        "schedule.cycles=10",
+        "schedule.per_cycle=2048",
+        "schedule.save_every=2048",
+        "schedule.test_episodes=64",
     ],
 }
-"""What each world changes in the config; a small model solves nothing before it has seen some solutions."""
+"""What each world changes in the config. A small model solves nothing before it has seen some solutions (`warm`), and
+cannot write tool tasks that hold: there it chooses their kind and size instead."""
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 """Student's t for a 95 % interval, by degrees of freedom."""
 
@@ -113,7 +136,7 @@ def _portable(values: Any) -> Any:
 
 def run(args: argparse.Namespace) -> None:
     """Go through all arms and seeds that the file does not have yet."""
-    base = config.override(config.load(str(BASE)), [*WORLDS[args.world], *args.set])
+    base = config.override(config.load(str(BASE)), [*COMMON, *WORLDS[args.world], *args.set])
     clock, out = Clock(args.minutes), Path(args.out)
     known = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
     have = {(row["arm"], row["seed"]) for row in known}

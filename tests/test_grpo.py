@@ -10,6 +10,7 @@ from small_model import Pick, Steps, kind, tiny
 
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.agents.grpo.imitation import solved
+from curricle.agents.grpo.trainer import UNLIKELY, hushed
 from curricle.errors import AgentError, ModelError, RunDamaged
 from curricle.llm import decoding, extra, pools
 from curricle.llm.causal import Causal, CausalOptions
@@ -98,6 +99,50 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
     fresh = agent(Solved(), warm=2, **options)
     fresh.practise([Solved().unaltered()], 16, seed=0, report=lambda done, seen: told.append((done, seen)))
     assert [list(seen) for done, seen in told[:2]] == [["practice/warm_loss"]] * 2 and told[0][0] == 0
+
+
+@pytest.mark.parametrize("lora", [0, 4])
+def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
+    """KL is measured from there, in practice and in origin(), and after a restart; else it would unlearn the warm-up."""
+    options, seen = {"lora": lora, "rate": 1e-2, "tasks": 4, "group": 4, "turns": 2, "warm": 6}, []
+    one, other, home = agent(Solved(), **options), agent(Solved(), **options), Solved().unaltered()
+    prompt = torch.tensor([[5, 6, 7]])
+
+    def odds(player):
+        with torch.no_grad(), player.causal.origin() as model:
+            return model(prompt).logits
+
+    cold = odds(one)
+    one.practise([home], 16, seed=0, report=lambda done, figures: seen.append(figures.get("practice/kl")))
+    assert abs(seen[-1]) < 1e-5, "the first update starts where the warm-up ended"
+    assert not torch.allclose(odds(one), cold, atol=1e-2)
+    one.practise([home], 64, seed=1, report=lambda done, figures: seen.append(figures.get("practice/kl")))
+    one.save(make(tmp_path / "one"))
+    other.load(tmp_path / "one")
+    assert torch.equal(odds(one), odds(other)) and not torch.allclose(odds(one), one.causal.model(prompt).logits)
+    for player in (one, other):
+        player.practise([home], 16, seed=2, report=quiet)
+    weights = zip(one.causal.trained(), other.causal.trained(), strict=True)
+    assert all(torch.equal(a, b) for (_, a), (_, b) in weights)
+
+
+def test_the_words_of_a_world_weigh_nothing_however_unlikely():
+    """TRL's KL term of a masked token, exp(r - l) - (r - l) - 1, is infinite for l = -200, r = 0; here it is finite."""
+    batch = {"completion_mask": torch.tensor([[1, 1, 1, 0]]), "tool_mask": torch.tensor([[1, 0, 1, 1]])}
+    reference = torch.tensor([[-1.0, 0.0, -2.0, 0.0]])
+    found = hushed({**batch, "ref_per_token_logps": reference})
+    assert found.tolist() == [[-1.0, UNLIKELY, -2.0, UNLIKELY]]
+    log = torch.tensor([[-1.0, -200.0, -2.0, -200.0]])
+    kl = torch.exp(found - log) - (found - log) - 1
+    assert kl.isfinite().all() and not (torch.exp(reference - log)).isfinite().all()
+
+
+@pytest.mark.parametrize("how", ["practice", "imitation"])
+def test_an_update_that_is_no_number_stops_the_run(how):
+    one = agent(Solved(), rate=1e-2, turns=2, warm=int(how == "imitation"))
+    next(p for _, p in one.causal.trained()).data.fill_(float("nan") if how == "imitation" else 1e30)
+    with pytest.raises((AgentError, ModelError), match=r"an update came out as .*Lower its rate, 0.01"):
+        one.practise([Solved().unaltered()], 8, seed=0, report=quiet)
 
 
 def test_solutions_are_needed_for_that_and_only_the_agents_own_turns_are_learnt():

@@ -220,6 +220,19 @@ def test_a_warm_start_shows_what_seed_tasks_look_like():
     assert all(torch.equal(weights[name], p) for name, p in warm.causal.trained()), "the first cycle only"
 
 
+def test_without_texts_there_is_no_seed_to_vary_and_the_knobs_are_shown():
+    class Seeded(Pick):
+        def examples(self, cycle):
+            return [self.setting({"note": f"note {letter}"}).values for letter in "abc"]
+
+    designer, brief = policy(rounds=1, text="off", warm=3), Seeded().brief(1, 2)
+    weights = {name: p.detach().clone() for name, p in designer.causal.trained()}
+    designs = designer.propose(brief, 2, Told(Pick()))
+    assert all(torch.equal(weights[name], p) for name, p in designer.causal.trained()), "nothing to be shown"
+    words = designer.rows[0].prompt[0].content
+    assert "Knobs:" in words and "note a" not in words and {d.setting["note"] for d in designs} == {""}
+
+
 def test_requests_tell_how_the_agent_did(causal):
     world, form = Pick(), Form(Pick.Setting.knobs(), causal.tokenizer, causal.ends)
     played = [

@@ -1,8 +1,9 @@
 """Causal: any Hugging Face causal model as a player: loading, an adapter or all weights, what it began as, checkpoints.
 
 In: a folder, a hub id or `embedded` (the model that `curricle model` puts into the user's cache). What is trained is
-either every weight or a LoRA adapter; the model it began as stays at hand for KL terms. A checkpoint holds what is
-trained and its optimiser, nothing else: the rest comes from the model's own files.
+either every weight or a LoRA adapter; the model it began as stays at hand for KL terms. It begins as its files say, or
+after a warm-up (`begin`). A checkpoint holds what is trained, its optimiser, and what a warm-up made of it; the rest
+comes from the model's own files.
 """
 
 import copy
@@ -27,6 +28,8 @@ from curricle.records import Options
 from curricle.seeds import derive
 
 EMBEDDED = "embedded"
+REFERENCE = "ref"
+"""The adapter that holds what the model began as, where it did not begin as its base; TRL looks for this name."""
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -67,6 +70,7 @@ class Causal:
         model = model if options.spread or self.sharded else model.to(self.device)
         self.ends: list[int] = _ends(model, self.tokenizer)
         self._origin: Any = None
+        self.begun = False  # whether it began elsewhere than its files say
         if options.lora:
             self.model: Any = _adapted(model, options.lora, derive(seed, "lora"))
         else:
@@ -97,21 +101,54 @@ class Causal:
 
     @contextmanager
     def origin(self) -> Iterator[Any]:
-        """The model as it was before any training."""
+        """The model as it began."""
         if self._origin is not None:
             yield self._origin
-            return
-        with self.model.disable_adapter():
-            yield self.model
+        elif self.begun:
+            self.model.set_adapter(REFERENCE, inference_mode=True)
+            try:
+                yield self.model
+            finally:
+                self.model.set_adapter("default")
+        else:
+            with self.model.disable_adapter():
+                yield self.model
+
+    def begin(self) -> None:
+        """Take the model as it is now for the one it began as: a warm-up is part of where it starts.
+
+        Otherwise a KL term would pull it back to what it was before, and unlearn what the warm-up taught.
+        """
+        with torch.no_grad():
+            for _, p, began in self._beginnings():
+                began.copy_(p)
+
+    def _beginnings(self) -> Iterator[tuple[str, Any, Any]]:
+        """What is trained, by name, beside what it began as, which from now on lies in a place of its own."""
+        if self.options.lora and not self.begun:
+            with torch.random.fork_rng():
+                self.model.add_adapter(REFERENCE, self.model.peft_config["default"])
+            self.model.set_adapter("default")
+        self.begun = True
+        for name, p in self.trained():
+            if self.options.lora:
+                yield name, p, self.model.get_parameter(name.replace(".default.", f".{REFERENCE}."))
+            else:
+                yield name, p, self._origin.get_parameter(name)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def arrays(self) -> Arrays:
-        """What is trained, and its optimiser's memory; of several ranks all ask, for each may hold a part: one gets."""
+        """What is trained, its optimiser's memory, what it began as; of several ranks all ask, for each may hold a part.
+
+        One gets it.
+        """
         found: Arrays = {}
+        begun = {name: began for name, _, began in self._beginnings()} if self.begun else {}
         for name, p in self.trained():
             state = sorted(self.optimizer.state.get(p, {}).items())
-            for key, value in (("weight", p), *state):
+            origin = [("origin", begun[name])] if begun else []
+            for key, value in (("weight", p), *origin, *state):
                 tensor = shards.whole(torch.as_tensor(value))
                 if ranks.number() == 0:
                     found[f"{key}/{name}"] = _plain(tensor)
@@ -132,6 +169,11 @@ class Causal:
             if name in steps:
                 moments = {key: self._handed(arrays.get(f"{key}/{name}"), p) for key in ("exp_avg", "exp_avg_sq")}
                 self.optimizer.state[p] = {"step": torch.from_numpy(steps[name]).clone(), **moments}
+        begun = any(key.startswith("origin/") for key in arrays)
+        if ranks.told(begun) if self.shared else begun:
+            for name, p, began in self._beginnings():
+                with torch.no_grad():
+                    began.copy_(self._handed(arrays.get(f"origin/{name}"), p))
 
     def _handed(self, stored: NDArray[Any] | None, like: torch.Tensor) -> torch.Tensor:
         """An array as a tensor like another one; ranks that share the model are handed the leader's, or their part."""

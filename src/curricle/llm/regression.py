@@ -7,12 +7,14 @@ negative log-likelihood, plus `kl` times the divergence from the *initial* model
 model just before it is measured; where it is above `cap`, the step is halved until it is not.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from curricle.errors import ModelError
 from curricle.llm.causal import Causal, token_logits
 
 HALVINGS = 12
@@ -89,7 +91,12 @@ def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, mic
         (fit + kl * away).backward()
         loss_sum, kl_sum = loss_sum + float(fit.detach()), kl_sum + float(away.detach())
         before = (part, logits.detach()) if before is None else before
-    torch.nn.utils.clip_grad_norm_([p for _, p in causal.trained()], 1.0)
+    norm = float(torch.nn.utils.clip_grad_norm_([p for _, p in causal.trained()], 1.0))
+    if not math.isfinite(loss_sum + norm):
+        raise ModelError(
+            f"{causal.who}: an update came out as loss {loss_sum}, gradient {norm}, and was not made; the last checkpoint "
+            f"is as it was. Lower its rate, {causal.options.rate}, or use dtype = 'float32'"
+        )
     told = {"loss": loss_sum}
     if measured:
         moved, scale = _capped(causal, before, cap)

@@ -151,6 +151,7 @@ class GRPO(Agent):
             loss = imitate(self.tasks, tasks, self.causal, o.most_tokens, o.turns, o.micro)
             self.warmed += 1
             report(0, {"practice/warm_loss": loss})
+        self.causal.begin()
         if ranks.count() > 1:
             self.causal.restore(self.causal.arrays(), Path())
 

@@ -14,6 +14,7 @@ two: TRL compares rewards, and we turns, over all ranks. The leader draws the ta
 """
 
 import itertools
+import math
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +48,10 @@ FIGURES = {
     "frac_reward_zero_std": "even",
 }
 """What TRL logs and we report; `even` is the share of tries whose group was all right or all wrong: no signal."""
+
+
+UNLIKELY = -1000.0
+"""Log-odds below those of any token: exp(UNLIKELY - them) is 0."""
 
 
 class LearningOptions(CausalOptions):
@@ -140,6 +145,8 @@ def _trainer(owner: Grpo) -> Any:
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             self.rows = [self.slots[row["slot"]] for row in inputs]
             batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            if "ref_per_token_logps" in batch:
+                batch["ref_per_token_logps"] = hushed(batch)
             if options.step_weight:
                 width = batch["completion_ids"].shape[1]
                 every, first = token_advantages(self.fresh, options.step_discount, width), ranks.number() * len(inputs)
@@ -152,6 +159,7 @@ def _trainer(owner: Grpo) -> Any:
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if "loss" in (logs or {}):
                 figures = {ours: float(logs[theirs]) for theirs, ours in FIGURES.items() if theirs in logs}
+                _whole(causal, figures)
                 trainer.watch(int(state.global_step), trainer.fresh, figures)
                 trainer.fresh = []
 
@@ -189,6 +197,25 @@ def _trainer(owner: Grpo) -> Any:
     return trainer
 
 
+def hushed(batch: Mapping[str, Any]) -> Any:
+    """The reference's log-odds, where tokens that are not the agent's own are set to what no term can blow up from.
+
+    TRL takes exp(reference - model) of every token and masks it afterwards; of a world's words, which the agent need
+    not find likely at all, that can be infinite, and nothing times infinity is no number.
+    """
+    own = batch["completion_mask"] * batch.get("tool_mask", 1)
+    return batch["ref_per_token_logps"].masked_fill(own == 0, UNLIKELY)
+
+
+def _whole(causal: Causal, figures: Mapping[str, float]) -> None:
+    """Stop at an update that is no number, before anything is saved."""
+    if not math.isfinite(figures["loss"] + figures.get("grad_norm", 0.0)):
+        raise AgentError(
+            f"{causal.who}: an update came out as {dict(figures)}; the last checkpoint is as it was. Lower its rate, "
+            f"{causal.options.rate}, or use dtype = 'float32'"
+        )
+
+
 def _config(trl: Any, owner: Grpo, folder: Path) -> Any:
     options, on_gpu = owner.options, owner.causal.device.type == "cuda"
     share = owner.width // ranks.count()
@@ -216,6 +243,7 @@ def _config(trl: Any, owner: Grpo, folder: Path) -> Any:
         "shuffle_dataset": False,
         "remove_unused_columns": False,
         "logging_steps": 1,
+        "logging_nan_inf_filter": False,
         "save_strategy": "no",
         "report_to": [],
         "disable_tqdm": True,

@@ -111,13 +111,15 @@ class Language(Designer):
 
     def _requests(self, brief: Brief, n: int, round: int) -> list[Request]:
         o, rng = self.options, generator(self.seed, "ask", brief.cycle, round)
+        if o.text == "off":  # seed tasks are texts, so there is nothing to vary
+            brief = brief.model_copy(update={"examples": ()})
         return requests(brief, int(np.ceil(n * o.spare)), self.form, o.alpha, o.aim == "skill", rng)
 
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Write candidates until n can be used, a few rounds at most; the fallback fills what is missing."""
         o, designs, first = self.options, list[Design](), len(self.rows)
         self.pending = []
-        if o.warm and brief.cycle == 1 and len(brief.examples) > 1:
+        if o.warm and o.text != "off" and brief.cycle == 1 and len(brief.examples) > 1:
             workshop.report({f"design/warm_{name}": value for name, value in self._warm(brief).items()})
         copies = Copies(o.near, texts=[text for example in brief.examples for text in self._texts(example)])
         for round in range(o.rounds):
@@ -158,6 +160,7 @@ class Language(Designer):
             for start in range(0, len(order), o.batch):
                 batch = [examples[int(i)] for i in order[start : start + o.batch]]
                 told = step(self.causal, batch, 0.0, np.inf, o.micro)
+        self.causal.begin()
         return told
 
     def _write(self, asked: Sequence[Request], seed: int) -> list[Writer]:

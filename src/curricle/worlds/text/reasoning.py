@@ -5,7 +5,7 @@ and </answer>; nothing else it says counts.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -103,6 +103,12 @@ class Reasoning(TaskWorld):
                     id=f"{family}-{level}-{number}", prompt=(prompt,), gold=gold, skill=FAMILIES[family]["group"]
                 )
         raise WorldError(f"{family} at level {level} has no task of this side in {TRIES} draws; choose another level")
+
+    def headline(self, rates: Mapping[str, float]) -> float:
+        """Mean over the groups that the original has puzzles of."""
+        family = str(self.original.values["family"])
+        groups = GROUPS if family == "any" else (FAMILIES[family]["group"],)
+        return 100 * sum(rates.get(group, 0.0) for group in groups) / len(groups)
 
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
         """Ask the family's scorer about the final answer; the task is made again from its number."""
