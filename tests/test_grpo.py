@@ -103,7 +103,7 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
 
 @pytest.mark.parametrize("lora", [0, 4])
 def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
-    """KL is measured from there, in practice and in origin(), and after a restart; else it would unlearn the warm-up."""
+    """KL is measured from there, in practice, in origin() and after a restart; else it would unlearn the warm-up."""
     options, seen = {"lora": lora, "rate": 1e-2, "tasks": 4, "group": 4, "turns": 2, "warm": 6}, []
     one, other, home = agent(Solved(), **options), agent(Solved(), **options), Solved().unaltered()
     prompt = torch.tensor([[5, 6, 7]])

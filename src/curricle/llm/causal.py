@@ -139,9 +139,9 @@ class Causal:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def arrays(self) -> Arrays:
-        """What is trained, its optimiser's memory, what it began as; of several ranks all ask, for each may hold a part.
+        """What is trained, its optimiser's memory, and what it began as, where that is not in its files.
 
-        One gets it.
+        Of several ranks all ask, for each may hold a part; one gets it.
         """
         found: Arrays = {}
         begun = {name: began for name, _, began in self._beginnings()} if self.begun else {}

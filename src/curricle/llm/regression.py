@@ -94,8 +94,8 @@ def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, mic
     norm = float(torch.nn.utils.clip_grad_norm_([p for _, p in causal.trained()], 1.0))
     if not math.isfinite(loss_sum + norm):
         raise ModelError(
-            f"{causal.who}: an update came out as loss {loss_sum}, gradient {norm}, and was not made; the last checkpoint "
-            f"is as it was. Lower its rate, {causal.options.rate}, or use dtype = 'float32'"
+            f"{causal.who}: an update came out as loss {loss_sum}, gradient {norm}, and was not made; the last "
+            f"checkpoint is as it was. Lower its rate, {causal.options.rate}, or use dtype = 'float32'"
         )
     told = {"loss": loss_sum}
     if measured:
