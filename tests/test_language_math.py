@@ -12,6 +12,7 @@ from curricle.agents.grpo.attempts import Attempt, Turn, attempt
 from curricle.agents.grpo.credit import relative, step_advantages, token_advantages
 from curricle.agents.grpo.trainer import Grpo, LearningOptions
 from curricle.designers.language import Language, LanguageOptions, watch
+from curricle.llm.attention import NAME, opened
 from curricle.llm.causal import Causal, CausalOptions, token_logits
 from curricle.llm.regression import Example, divergence, step, unlikelihood
 from curricle.llm.sampling import Reply
@@ -138,6 +139,21 @@ def test_logits_do_not_hang_on_padding():
     alone, _, _ = token_logits(model.model, [[5, 6]], [[7, 8, 9]], pad)
     beside, _, real = token_logits(model.model, [[5, 6], [1, 2, 3, 4]], [[7, 8, 9], [1]], pad)
     assert torch.allclose(alone[0], beside[0], atol=1e-5) and real.tolist() == [[1, 1, 1], [1, 0, 0]]
+
+
+def test_padding_may_look_at_everything_and_changes_nothing():
+    mask = torch.tensor([[False, False], [False, True]])
+    assert opened(mask).tolist() == [[True, True], [False, True]]
+    one = causal()
+    assert one.model.config._attn_implementation == NAME
+    short, long = [5, 6], list(range(7, 30))
+    grads = []
+    for prompts in ([short], [short, long]):
+        one.model.zero_grad()
+        logits, _, _ = token_logits(one.model, prompts, [[9, 10]] * len(prompts), one.tokenizer.pad_token_id)
+        logits[0].square().mean().backward()
+        grads.append(torch.cat([p.grad.flatten() for _, p in one.trained() if p.grad is not None]))
+    assert torch.allclose(*grads, atol=1e-5) and grads[0].abs().sum() > 0
 
 
 @pytest.mark.parametrize("lora", [0, 4])

@@ -5,6 +5,7 @@ import torch
 from small_model import Pick, tiny
 
 from curricle.agents.grpo import GRPO, GRPOOptions
+from curricle.llm.attention import opened
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.sampling import Sampler
 
@@ -55,3 +56,16 @@ def test_a_base_under_an_adapter_is_halved():
     halved, whole = (Causal(CausalOptions(model=tiny(), lora=lora), "test", 0) for lora in (4, 0))
     assert {p.dtype for _, p in halved.trained()} == {torch.float32} == {p.dtype for _, p in whole.trained()}
     assert halved.model.get_base_model().lm_head.weight.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(("length", "padding"), [(1032, 155), (1036, 161), (1036, 0), (900, 300)])
+def test_padding_that_sees_nothing_has_a_gradient_all_the_same(length, padding):
+    """Heads as the embedded model has them, masks as `llm/attention.py` mends them."""
+    seen = torch.arange(length, device="cuda") >= torch.tensor([0, padding, padding // 2], device="cuda")[:, None]
+    mask = opened(seen[:, None, None] & torch.ones(length, length, device="cuda").tril().bool())
+    query, key, value = (
+        torch.randn(3, 9, length, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)
+    )
+    out = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    (out * seen[:, None, :, None]).float().pow(2).sum().backward()
+    assert all(bool(one.grad.isfinite().all()) for one in (query, key, value))

@@ -22,6 +22,7 @@ from pydantic import Field
 from curricle import ranks
 from curricle.errors import ModelError, RunDamaged
 from curricle.llm import shards
+from curricle.llm.attention import mend
 from curricle.llm.extra import needed
 from curricle.llm.unpack import unpacked
 from curricle.records import Options
@@ -69,6 +70,7 @@ class Causal:
         self.tokenizer, model = _loaded(options, who, self.device)
         model = model if options.spread or self.sharded else model.to(self.device)
         self.ends: list[int] = _ends(model, self.tokenizer)
+        mend(model)
         self._origin: Any = None
         self.begun = False  # whether it began elsewhere than its files say
         if options.lora:
