@@ -13,12 +13,13 @@ appends one line: held-out score and success in the designs after every cycle, t
 
 import argparse
 import json
-import math
 import statistics
 import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+
+from designers import interval
 
 from curricle import config
 from curricle.records import Outcome, Scores
@@ -62,8 +63,6 @@ WORLDS: dict[str, list[str]] = {
 }
 """What each world changes in the config. A small model solves nothing before it has seen some solutions (`warm`), and
 cannot write tool tasks that hold: there it chooses their kind and size instead."""
-T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
-"""Student's t for a 95 % interval, by degrees of freedom."""
 
 
 class TimeUp(BaseException):
@@ -162,17 +161,15 @@ def run(args: argparse.Namespace) -> None:
 def table(args: argparse.Namespace) -> None:
     """Means over seeds with a 95 % interval, and success in the designs by cycle."""
     rows = [json.loads(text) for text in Path(args.file).read_text().splitlines()]
-    print("| arm | seeds | agent samples | held-out score, 95 % interval | success in the designs by cycle |")
+    print("| arm | seeds | agent samples | held-out score | success in the designs by cycle |")
     print("|---|---|---|---|---|")
     for name in dict.fromkeys(row["arm"] for row in rows):
         mine = [row for row in rows if row["arm"] == name]
-        ends = [row["held_out"][-1] for row in mine]
-        half = (
-            T95.get(len(ends) - 1, 1.96) * statistics.stdev(ends) / math.sqrt(len(ends)) if len(ends) > 1 else math.nan
-        )
+        ends = interval([row["held_out"][-1] for row in mine])
         courses = zip(*(row["success"] for row in mine), strict=False)
-        course = " ".join(f"{statistics.fmean(rates):.2f}".lstrip("0") for rates in courses)
-        print(f"| {name} | {len(mine)} | {mine[0]['samples']} | {statistics.fmean(ends):.1f} ± {half:.1f} | {course} |")
+        course = " ".join(f"{statistics.fmean(rates):.2f}".lstrip("0") for rates in courses) or "-"
+        cells = (name, len(mine), f"{mine[0]['samples']:,}", ends, course)
+        print("| " + " | ".join(map(str, cells)) + " |")
 
 
 def main() -> None:

@@ -213,12 +213,20 @@ def test_genenv_tools_run(script, tmp_path):
     )
 
 
+def test_experiments_page_shows_the_runs_of_genenv_there_are(script):
+    page = (ROOT / "experiments" / "README.md").read_text()
+    for file in sorted((ROOT / "experiments" / "genenv").glob("*.jsonl")):
+        shown = script("experiments/genenv.py", "table", str(file)).strip().splitlines()
+        assert part(page, f"genenv {file.stem}") == shown
+
+
 @pytest.fixture
 def script(monkeypatch, capsys):
     """Run a script of the repository in this process: importing all that it needs takes seconds."""
 
     def go(name, *words):
         monkeypatch.setattr(sys, "argv", [name, *words])
+        monkeypatch.syspath_prepend(ROOT / Path(name).parent)
         capsys.readouterr()
         runpy.run_path(str(ROOT / name), run_name="__main__")
         return capsys.readouterr().out

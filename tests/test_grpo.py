@@ -96,6 +96,11 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
     before = [p.clone() for _, p in other.causal.trained()]
     assert other.measure([Solved().unaltered()], [1], 16)[0].rate == 1.0
     assert all(torch.equal(a, b) for a, (_, b) in zip(before, other.causal.trained(), strict=True)), "only once"
+    slow = agent(Solved(), warm=1, warm_rate=1e-9, **options)
+    was = [p.clone() for _, p in slow.causal.trained()]
+    slow.measure([Solved().unaltered()], [1], 1)
+    assert all(torch.allclose(a, b, atol=1e-7) for a, (_, b) in zip(was, slow.causal.trained(), strict=True))
+    assert slow.causal.optimizer.param_groups[0]["lr"] == options["rate"]
     fresh = agent(Solved(), warm=2, **options)
     fresh.practise([Solved().unaltered()], 16, seed=0, report=lambda done, seen: told.append((done, seen)))
     assert [list(seen) for done, seen in told[:2]] == [["practice/warm_loss"]] * 2 and told[0][0] == 0
@@ -143,6 +148,20 @@ def test_an_update_that_is_no_number_stops_the_run(how):
     next(p for _, p in one.causal.trained()).data.fill_(float("nan") if how == "imitation" else 1e30)
     with pytest.raises((AgentError, ModelError), match=r"an update came out as .*Lower its rate, 0.01"):
         one.practise([Solved().unaltered()], 8, seed=0, report=quiet)
+
+
+def test_running_out_of_memory_is_told_in_words(monkeypatch):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+
+    one = agent(Solved(), turns=2, warm=1)
+    monkeypatch.setattr("curricle.llm.regression.token_logits", full)
+    with pytest.raises(ModelError, match=r"grpo-v1 ran out of memory; lower its micro: CUDA out of memory\. Tried"):
+        one.measure([Solved().unaltered()], [1], 1)
+    other = agent()
+    monkeypatch.setattr(other.causal.model, "generate", full)
+    with pytest.raises(ModelError, match="grpo-v1 ran out of memory; lower its sample_batch"):
+        other.measure([Pick().unaltered()], [1], 1)
 
 
 def test_solutions_are_needed_for_that_and_only_the_agents_own_turns_are_learnt():

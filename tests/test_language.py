@@ -263,6 +263,27 @@ def test_the_policy_learns_to_write_what_is_half_solved():
     assert 0 < told.figures["design/kl_step"] <= 0.2 and told.figures["design/kept"] > 0
 
 
+def test_designs_that_are_all_too_easy_do_not_teach_more_of_the_same():
+    """What was in the band before is learnt again instead; without such records nothing moves."""
+    world = Pick()
+
+    def cycle(designer, number, successes):
+        told, before = Told(world), [p.detach().clone() for _, p in designer.causal.trained()]
+        designs = designer.propose(world.brief(number, 3), 4, told)
+        outcomes = [Outcome(design=d, attempts=20, successes=k) for d, k in zip(designs, successes, strict=True)]
+        designer.learn(outcomes, scores(world), told)
+        moved = any(not torch.equal(a, b) for a, (_, b) in zip(before, designer.causal.trained(), strict=True))
+        return moved, told.figures
+
+    fresh = policy(rate=1e-2, text="off", old=1.0)
+    assert cycle(fresh, 1, (19, 18, 20, 19))[0] is False
+    moved, figures = cycle(fresh, 2, (10, 9, 20, 19))
+    assert moved and figures["design/kept"] == 2
+    moved, figures = cycle(fresh, 3, (19, 18, 20, 19))
+    assert moved and figures["design/kept"] == 0 and figures["design/updates"] == 1
+    assert [row.info["cycle"] for row in fresh.rows if row.weight > 0] == [2, 2]
+
+
 def test_a_frozen_policy_stays_as_it_is():
     world, designer = Pick(), policy(learn=False, text="off", rate=1e-2)
     before = {name: p.detach().clone() for name, p in designer.causal.trained()}

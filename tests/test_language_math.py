@@ -214,10 +214,12 @@ def test_weights_of_the_regression():
 
 
 def test_a_cold_start_has_a_way_out():
-    counts, rewards = [(0, 8), (1, 8), (0, 8)], np.ones(3)
+    counts, rewards = [(0, 32), (8, 32), (0, 32)], np.ones(3)
     assert policy(cold_start=False)._weights(counts, rewards).tolist() == [0, 0, 0]
     out = policy()._weights(counts, rewards)
     assert out[1] > 0 and out[1] == out.max(), "the design nearest to the band leads"
+    for counts in ([(0, 8), (1, 8), (0, 8)], [(27, 32), (28, 32), (25, 32)], [(0, 8)] * 3):
+        assert policy()._weights(counts, rewards).tolist() == [0, 0, 0], "what is alike but for chance teaches nothing"
 
 
 def test_what_success_is_counted_over():

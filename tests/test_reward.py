@@ -106,3 +106,14 @@ def test_nothing_is_learnt_at_either_end(alpha, beta):
 def test_the_ranking_bound_by_hand():
     assert r.ranking_error(0.0, 0.5, 128) == pytest.approx(4 * math.exp(-2 / 9 * 0.25 * 128))
     assert r.ranking_error(0.0, 0.1, 4) == 1.0, "a probability at most"
+
+
+def test_rates_that_differ_by_chance_alone_are_alike():
+    assert r.alike([]) and r.alike([(3, 9)]) and r.alike([(0, 9), (0, 2)]) and r.alike([(9, 9), (2, 2)])
+    assert r.alike([(5, 10), (6, 10)])
+    chi = 2 * 5**2 / (10 * 0.25)  # (k - np)^2 / np(1 - p), twice, with p = 1/2
+    assert chi == 20 > 1 + 3 * np.sqrt(2) and not r.alike([(0, 10), (10, 10)])
+    rng, drawn = np.random.default_rng(0), 400
+    told = [r.alike([(int(k), 40) for k in rng.binomial(40, 0.8, 16)]) for _ in range(drawn)]
+    assert sum(told) / drawn > 0.97
+    assert not r.alike([(int(k), 40) for k in rng.binomial(40, [0.8] * 14 + [0.4] * 2)])

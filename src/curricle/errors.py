@@ -5,7 +5,8 @@ Anything else that escapes is a bug of ours.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class CurricleError(Exception):
@@ -68,6 +69,20 @@ class RunDamaged(RunError):
 
 class RunUnwritable(RunError):
     """The run folder could not be written; what was finished before is safe."""
+
+
+@contextmanager
+def explained(who: str, advice: str, kind: type[CurricleError]) -> Iterator[None]:
+    """Put running out of memory, a machine's or a GPU's, into words."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        words = str(error)
+        signs = ("can't allocate memory", "not enough memory")
+        full = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's, without torch
+        if not full and not any(sign in words for sign in signs):
+            raise
+        raise kind(f"{who} ran out of memory; {advice}: {words.splitlines()[0] if words else ''}") from error
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -44,21 +44,6 @@ def halved(device: torch.device, wanted: bool) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-@contextmanager
-def explained(who: str, advice: str) -> Iterator[None]:
-    """Put running out of memory into words."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise AgentError(
-            f"{who} ran out of memory; {advice}: {str(error).splitlines()[0] if str(error) else ''}"
-        ) from error
-    except RuntimeError as error:
-        if "can't allocate memory" not in str(error) and "not enough memory" not in str(error):
-            raise
-        raise AgentError(f"{who} ran out of memory; {advice}: {str(error).splitlines()[0]}") from error
-
-
 @functools.cache
 def keep_heap() -> None:
     """Ask the C library to keep freed memory: threads' heaps otherwise go back to the system after each minibatch.

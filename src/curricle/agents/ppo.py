@@ -22,14 +22,14 @@ from torch import Tensor
 from curricle import checkpoint
 from curricle.agent import Agent, Report
 from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
-from curricle.agents.hardware import Device, Graph, Row, device_of, explained, halved, may_fork, one_thread
+from curricle.agents.hardware import Device, Graph, Row, device_of, halved, may_fork, one_thread
 from curricle.agents.nets import Network, Seen
 from curricle.agents.player import Player
 from curricle.agents.practice import Course, Scene
 from curricle.agents.rollout import Cut, Lane, Look, Rollout, picked
 from curricle.agents.spaces import Arrays, check_actions, parts_of
 from curricle.agents.team import Team, shared, work_together
-from curricle.errors import AgentError, RunDamaged
+from curricle.errors import AgentError, RunDamaged, explained
 from curricle.records import Design, Options, Outcome
 from curricle.seeds import derive, generator
 from curricle.world import World, WorldVector
@@ -126,14 +126,14 @@ class PPO(Agent):
         course.tally, course.report = Tally(self.vectors, designs, owners), report
         if scene := course.continued(self.scene):
             course.tally.running[:] = scene.arrays["running"]
-        with explained(self.id, ADVICE), one_thread(self.device):
+        with explained(self.id, ADVICE, AgentError), one_thread(self.device):
             course.rollout = self._rollout(len(owners))
             work_together(course.lanes, partial(self._lane, course), processes=may_fork(self.device))
         return course.tally.outcomes()
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
         """Play with the policy as it is; every seed draws its own luck."""
-        with explained(self.id, ADVICE), one_thread(self.device):
+        with explained(self.id, ADVICE, AgentError), one_thread(self.device):
             o = self.options
             player = Player(self.network, self.device, seeds, bf16=o.bf16, greedy=o.greedy)
             return play(self.vectors, designs, seeds, episodes, player.act, player.saw)

@@ -67,6 +67,16 @@ def confidence(counts: Counts) -> Floats:
     return np.asarray(np.clip(1 - spread / np.var(GRID), 0.0, 1.0))
 
 
+def alike(counts: Counts) -> bool:
+    """Whether success rates differ by no more than chance (Pearson's chi-square, within three of its deviations)."""
+    table = np.array([(k, n) for k, n in counts if n > 0], np.float64).reshape(-1, 2)
+    (k, n), others = table.T, len(table) - 1
+    if others < 1 or k.sum() in (0, n.sum()):
+        return True
+    p = k.sum() / n.sum()
+    return bool(((k - n * p) ** 2 / (n * p * (1 - p))).sum() <= others + 3 * np.sqrt(2 * others))
+
+
 def admitted(counts: Counts, alpha: float, k_min: float) -> Floats:
     """The filter, softly: each design counts by its chance of being inside the band.
 

@@ -1,9 +1,9 @@
 """Attention: torch's own, with masks in which every token sees something.
 
-Batches are padded at the left, so the first tokens of a short row are padding that may look at nothing. On a GPU torch's
-fused attention can give such rows a gradient that is no number: seen on an H200 with torch 2.11 for rows of 1,032 and
-1,036 tokens that begin with 155 and 161 of padding. Nobody reads what padding makes of itself, so it may look
-at everything.
+Batches are padded at the left, so the first tokens of a short row are padding that may look at nothing. On an H200 with
+torch 2.11 the gradient was no number in just those batches, of all that tool tasks gave, that were more than 1,024
+tokens wide, by a multiple of 4, and had rows with more than 128 tokens of padding (1,032 and 1,036, 155 and 161 of
+padding). Nobody reads what padding makes of itself, so it may look at everything.
 """
 
 from typing import Any

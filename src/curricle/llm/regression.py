@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from curricle.errors import ModelError
+from curricle.errors import ModelError, explained
 from curricle.llm.causal import Causal, token_logits
 
 HALVINGS = 12
@@ -71,6 +71,11 @@ def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, mic
 
     Without a penalty and a cap nobody asks how far, and passes that would only measure it are left out.
     """
+    with explained(causal.who, "lower its micro", ModelError):
+        return _step(causal, examples, kl, cap, micro)
+
+
+def _step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int) -> dict[str, float]:
     model, optimizer = causal.model, causal.optimizer
     parts, measured = _parts(examples, micro), bool(kl) or cap < float("inf")
     total, pad = sum(e.weight for e in examples), causal.tokenizer.pad_token_id

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import torch
 
-from curricle.errors import ModelError
+from curricle.errors import ModelError, explained
 from curricle.llm.causal import Causal
 from curricle.llm.decoding import Decoder, suits
 from curricle.llm.extra import needed
@@ -56,7 +56,8 @@ class Sampler:
     def sample(self, prompts: Sequence[list[int]], *, most: int, temperature: float, seed: int) -> list[Reply]:
         """One reply a prompt, of at most `most` tokens."""
         devices = [self.causal.device] if self.causal.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), torch.no_grad(), self.speaking() as model:
+        told = explained(self.causal.who, "lower its sample_batch, or the tokens of a reply", ModelError)
+        with told, torch.random.fork_rng(devices=devices), torch.no_grad(), self.speaking() as model:
             torch.manual_seed(seed)
             if self.kind == "continuous":
                 return self._continuous(model, prompts, most, temperature)

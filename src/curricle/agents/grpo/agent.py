@@ -34,6 +34,7 @@ class GRPOOptions(LearningOptions):
     warm: int = Field(
         0, ge=0, description="Updates by imitating solutions of the original world, before all else: for small models."
     )
+    warm_rate: float = Field(0.0, ge=0, description="Learning rate of imitation; 0: as in practice.")
     turns: int = Field(16, ge=1, description="Most turns of the agent in one attempt, where a world answers back.")
     replay: float = Field(0.0, ge=0, le=1, description="Share of tasks drawn from the pool of earlier ones.")
     pool: int = Field(20_000, ge=0, description="Tasks the pool holds; the oldest make room.")
@@ -146,11 +147,14 @@ class GRPO(Agent):
         o, home = self.options, self.tasks.setting(self.tasks.unaltered().setting)
         if self.warmed >= o.warm:
             return
+        (group,) = self.causal.optimizer.param_groups
+        group["lr"] = o.warm_rate or o.rate
         while self.warmed < o.warm:
             tasks = self.tasks.tasks(home, self.grpo.width, derive(self.seed, "warm", self.warmed))
             loss = imitate(self.tasks, tasks, self.causal, o.most_tokens, o.turns, o.micro)
             self.warmed += 1
             report(0, {"practice/warm_loss": loss})
+        group["lr"] = o.rate
         self.causal.begin()
         if ranks.count() > 1:
             self.causal.restore(self.causal.arrays(), Path())

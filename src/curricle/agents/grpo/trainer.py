@@ -27,8 +27,7 @@ from pydantic import Field
 from curricle import ranks
 from curricle.agents.grpo.attempts import Attempt
 from curricle.agents.grpo.credit import token_advantages
-from curricle.agents.hardware import explained
-from curricle.errors import AgentError
+from curricle.errors import AgentError, explained
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.extra import needed
 from curricle.records import Frozen, FrozenMap, Task
@@ -96,7 +95,8 @@ class Grpo:
         trainer.watch, trainer._step, trainer._buffered_inputs = watch, 0, None
         devices = [self.causal.device] if self.causal.device.type == "cuda" else []
         advice = "lower its micro, sample_batch or most_tokens"
-        with torch.random.fork_rng(devices=devices), warnings.catch_warnings(), explained(self.causal.who, advice):
+        told = explained(self.causal.who, advice, AgentError)
+        with torch.random.fork_rng(devices=devices), warnings.catch_warnings(), told:
             warnings.simplefilter("ignore")
             torch.manual_seed(own_seed(seed))
             try:

@@ -56,7 +56,10 @@ class LanguageOptions(CausalOptions):
     band: Literal["strict", "soft", "off"] = Field(
         "strict", description="The filter: as published, by the chance of being in the band, or none."
     )
-    cold_start: bool = Field(True, description="Where nothing passes a strict filter, fall back to the soft one.")
+    cold_start: bool = Field(
+        True,
+        description="Where nothing passes a strict filter and designs differ by more than chance: the soft one.",
+    )
     kl: float = Field(0.01, ge=0, description="Weight of the KL divergence from the initial model.")
     kl_cap: float = Field(0.05, gt=0, description="Most KL divergence of one update, in nats a token.")
     batch: int = Field(64, ge=1, description="Records of one update.")
@@ -253,7 +256,8 @@ class Language(Designer):
             row = self.rows[at]
             info = {**row.info, **info, "reward": float(value)}
             self.rows[at] = row.model_copy(update={"weight": float(weight), "info": info})
-        figures = self._train([at for (at, _), w in zip(mine, weights, strict=True) if w > 0], workshop.cycle)
+        kept = [at for (at, _), weight in zip(mine, weights, strict=True) if weight > 0]
+        figures = self._train(kept, len(mine), workshop.cycle)
         rates = [o.successes / o.attempts for o in outcomes if o.attempts]
         if rates:
             self.history.append((sum(rates) / len(rates), scores.headline))
@@ -287,18 +291,19 @@ class Language(Designer):
         share = tried.copy()
         if o.band != "off" and counts:
             strict = np.array([reward.passes(k, n, o.alpha, o.k_min) for k, n in counts], np.float64)
-            soft = o.band == "soft" or (o.cold_start and not (strict * tried).any())
+            cold = o.cold_start and not (strict * tried).any()
+            soft = o.band == "soft" or (cold and not reward.alike([c for c, t in zip(counts, tried, strict=True) if t]))
             share *= reward.admitted(counts, o.alpha, o.k_min) if soft else strict
         return np.exp(o.strength * values) * share
 
-    def _train(self, kept: Sequence[int], cycle: int) -> dict[str, float]:
-        """Passes over the kept records and some old ones."""
+    def _train(self, kept: Sequence[int], tried: int, cycle: int) -> dict[str, float]:
+        """Passes over the kept records and some old ones; where none is kept, over old ones alone."""
         o = self.options
-        if not o.learn or not kept:
-            return {"updates": 0.0}
         rng = generator(self.seed, "train", cycle)
         known = [i for i, row in enumerate(self.rows) if row.weight > 0 and i not in set(kept)]
-        old = rng.permutation(known)[: int(o.old * len(kept))].tolist() if known else []
+        old = rng.permutation(known)[: int(o.old * (len(kept) or tried))].tolist() if known else []
+        if not o.learn or not (kept or old):
+            return {"updates": 0.0}
         told: list[dict[str, float]] = []
         for _ in range(o.epochs):
             order = rng.permutation([*kept, *old])
