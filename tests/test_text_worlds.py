@@ -245,3 +245,9 @@ def test_declaring_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
     assert families.FILE.exists()
+
+
+def test_the_headline_of_one_family_is_its_own():
+    rates = {"arithmetic": 0.5, "logic": 1.0}
+    assert Reasoning().headline(rates) == pytest.approx(100 * 1.5 / len(GROUPS))
+    assert Reasoning(original=Reasoning.Setting(family="chain_sum", level=1)).headline(rates) == 50.0
