@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 from parts import ROOT
@@ -77,7 +78,9 @@ def test_progress_is_drawn_for_a_person(tmp_path):
 def test_an_interrupted_run_says_how_to_go_on(tmp_path):
     long = ["--set", "schedule.per_cycle=4000000", "--set", "schedule.save_every=4000000"]
     command = [sys.executable, "-m", "curricle", "run", VAULT, "--out", str(tmp_path / "run"), *long]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs are deaf to it
+    child = subprocess.Popen(command, preexec_fn=listen, **pipes)
     while not (tmp_path / "run" / "metrics.jsonl").exists():
         time.sleep(0.05)
     child.send_signal(signal.SIGINT)

@@ -85,13 +85,13 @@ class Solved(Steps):
 def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(tmp_path):
     options = {"rate": 1e-2, "tasks": 4, "group": 4, "turns": 2}
     shares = []
-    for warm in (0, 12):
+    for warm in (0, 24):
         one, told = agent(Solved(), warm=warm, **options), []
         shares.append(one.measure([Solved().unaltered()], [1], 16)[0].rate)
         assert one.warmed == warm
     assert shares[1] == 1.0 > shares[0]
     one.save(make(tmp_path / "one"))
-    other = agent(Solved(), warm=12, **options)
+    other = agent(Solved(), warm=24, **options)
     other.load(tmp_path / "one")
     before = [p.clone() for _, p in other.causal.trained()]
     assert other.measure([Solved().unaltered()], [1], 16)[0].rate == 1.0
