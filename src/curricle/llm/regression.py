@@ -16,6 +16,7 @@ import torch
 
 from curricle.errors import ModelError, explained
 from curricle.llm.causal import Causal, token_logits
+from curricle.llm.shards import whole
 
 HALVINGS = 12
 TOKENS = 8192
@@ -96,7 +97,7 @@ def _step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, mi
         (fit + kl * away).backward()
         loss_sum, kl_sum = loss_sum + float(fit.detach()), kl_sum + float(away.detach())
         before = (part, logits.detach()) if before is None else before
-    norm = float(torch.nn.utils.clip_grad_norm_([p for _, p in causal.trained()], 1.0))
+    norm = float(whole(torch.nn.utils.clip_grad_norm_([p for _, p in causal.trained()], 1.0)))
     if not math.isfinite(loss_sum + norm):
         raise ModelError(
             f"{causal.who}: an update came out as loss {loss_sum}, gradient {norm}, and was not made; the last "
