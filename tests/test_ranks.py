@@ -74,6 +74,15 @@ class Uneven(Pick):
         return Message(role="user", content="more") if more else None
 
 
+class Solved(Steps):
+    """Says how one of its tasks is solved."""
+
+    id = "solved-v1"
+
+    def solution(self, task):
+        return ["c", "f"] if task.gold == "a" else ()
+
+
 class Talkative(GRPO):
     """Draws by TRL; every reply is taken for ended, so that conversations go on."""
 
@@ -89,6 +98,7 @@ def making(about):
     given = {"device": "cpu", "most_tokens": 4, "turns": 2, "rate": 1e-2, "entropy": 0.0, "tasks": 3, "group": 4}
     kind, world = (Talkative, Uneven()) if about.get("sampler") == "trl" else (Scripted, Steps())
     kind, world = (GRPO, Pick()) if about.get("sampler") == "plain" else (kind, world)
+    world = Solved() if about.get("warm") else world
     options = {name: value for name, value in about.items() if name != "begin"}
     return lambda: kind(world, GRPOOptions(**{**given, "micro": 2, **options}))
 
@@ -202,6 +212,20 @@ def test_the_updates_of_two_ranks_are_those_of_one(options, launched, tmp_path):
         near(alone, folder)
         own = [(folder / f"own-{n}.safetensors").read_bytes() for n in (0, 1)]
         assert own[0] == own[1], "all ranks end with the same weights"
+
+
+@pytest.mark.parametrize("more", [{"shard": True}, {"lora": 4}], ids=["in parts", "adapter"])
+def test_ranks_warm_up_alike_and_begin_there(more, launched, tmp_path):
+    options = {"warm": 2, **{name: value for name, value in more.items() if name != "shard"}}
+    alone = launched(1, updates, options, tmp_path / "alone")
+    both = launched(2, updates, {**options, **more}, tmp_path / "both")
+    near(alone / "first", both / "first")
+    near(alone, both)
+    begun = [name for name in safetensors.numpy.load_file(both / "arrays.safetensors") if name.startswith("origin/")]
+    assert begun
+    figures, _ = json.loads((both / "told.json").read_text())
+    assert [list(seen) for seen in figures[:2]] == [["practice/warm_loss"]] * 2
+    assert abs(figures[2]["practice/kl"]) < 1e-5 < figures[3]["practice/kl"]
 
 
 def test_a_hand_computed_gradient(launched, tmp_path):
