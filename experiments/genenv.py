@@ -40,6 +40,8 @@ WORLDS: dict[str, list[str]] = {
     "tools": [
         'designer.text="off"',
         "agent.warm=40",
+        "agent.warm_rate=5e-4",
+        "agent.rate=1e-4",
         "agent.micro=8",
         "agent.turns=6",
         "schedule.cycles=6",
