@@ -1,9 +1,9 @@
 """Attention: torch's own, with masks in which every token sees something.
 
-Batches are padded at the left, so the first tokens of a short row are padding that may look at nothing. On an H200 with
-torch 2.11 the gradient was no number in just those batches, of all that tool tasks gave, that were more than 1,024
-tokens wide, by a multiple of 4, and had rows with more than 128 tokens of padding (1,032 and 1,036, 155 and 161 of
-padding). Nobody reads what padding makes of itself, so it may look at everything.
+Batches are padded at the left, so the first tokens of a short row are padding that may look at nothing, and what comes of
+a softmax over nothing, and of its gradient, is each kernel's own affair. Nobody reads what padding makes of itself, so it
+may look at everything. A precaution: on an H200 the gradient of two batches of tool tasks was no number, and what made it so
+is not known.
 """
 
 from typing import Any
