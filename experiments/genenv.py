@@ -43,6 +43,7 @@ WORLDS: dict[str, list[str]] = {
         "agent.warm_rate=5e-4",
         "agent.rate=1e-4",
         "agent.micro=8",
+        "agent.sample_batch=128",
         "agent.turns=6",
         "schedule.cycles=6",
         "schedule.per_cycle=512",

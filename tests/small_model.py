@@ -20,18 +20,22 @@ TEMPLATE = (
 
 
 @functools.cache
-def tiny() -> str:
-    """The folder of a tiny model; gone with the process."""
+def tiny(spread: float = 0.02) -> str:
+    """The folder of a tiny model; gone with the process.
+
+    An adapter leaves the head as it is, and one with the usual small weights can say nothing but everything alike: tests
+    in which an adapter learns want a greater `spread`.
+    """
     import torch
 
     torch.set_num_threads(1)  # so small a model is slowed down by more
     folder = tempfile.mkdtemp(prefix="curricle-tiny-")
     atexit.register(shutil.rmtree, folder, True)
-    make(Path(folder))
+    make(Path(folder), spread=spread)
     return folder
 
 
-def make(folder: Path, width: int = 32) -> None:
+def make(folder: Path, width: int = 32, spread: float = 0.02) -> None:
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -57,6 +61,7 @@ def make(folder: Path, width: int = 32) -> None:
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
         tie_word_embeddings=True,
+        initializer_range=spread,
     )
     with torch.random.fork_rng():
         torch.manual_seed(7)

@@ -41,8 +41,10 @@ def scripted(one, *answers):
     one._speak = speak
 
 
-def test_a_tiny_model_learns_to_say_the_right_kind_of_letter():
-    one, world = agent(rate=1e-2, tasks=4, group=8, micro=32, most_tokens=2), Pick()
+@pytest.mark.parametrize(("lora", "spread"), [(0, 0.02), (4, 0.5)])
+def test_a_tiny_model_learns_to_say_the_right_kind_of_letter(lora, spread):
+    options = {"model": tiny(spread), "lora": lora, "rate": 1e-2, "tasks": 4, "group": 8, "micro": 32}
+    one, world = agent(**options, most_tokens=2), Pick()
     before, *_ = one.practise([world.unaltered()], 160, seed=0, report=quiet)
     one.practise([world.unaltered()], 1280, seed=1, report=quiet)
     after, *_ = one.practise([world.unaltered()], 160, seed=2, report=quiet)
