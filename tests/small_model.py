@@ -23,7 +23,7 @@ TEMPLATE = (
 def tiny(spread: float = 0.02) -> str:
     """The folder of a tiny model; gone with the process.
 
-    An adapter leaves the head as it is, and one with the usual small weights can say nothing but everything alike: tests
+    An adapter leaves the head as it is, and with a head of the usual small weights all words stay equally likely: tests
     in which an adapter learns want a greater `spread`.
     """
     import torch

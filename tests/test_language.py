@@ -23,7 +23,7 @@ from curricle.llm import pools
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.regression import Example, step
 from curricle.llm.sampling import Sampler
-from curricle.records import Cycle, Outcome
+from curricle.records import Cycle, Design, Message, Outcome
 from curricle.run import read_checkpoint, read_metrics
 from curricle.seeds import generator
 
@@ -69,6 +69,16 @@ def test_every_world_fits_a_form_and_reads_what_it_wrote(kind, causal):
 def test_a_form_in_words(causal):
     form = Form(Pick.Setting.knobs(), causal.tokenizer, causal.ends)
     assert form.write({"letter": "b", "most": 2, "note": "hey"}) == "letter: b\nmost: 2\nnote: ```\nhey\n```\n"
+
+
+def test_only_what_was_chosen_is_learnt(causal):
+    """Of `letter: b` only the letter, of a text all of it."""
+    form = Form(Pick.Setting.knobs(), causal.tokenizer, causal.ends)
+    reply = form.tokens({"letter": "b", "most": 2, "note": "hey"})
+    said = [token for token, chosen in zip(reply, form.chosen(reply), strict=True) if chosen]
+    assert causal.tokenizer.decode(said).replace(" ", "") == "b2hey\n```"
+    only = policy(text="off", leave=("letter", "note"))._example([Message(role="user", content="go")], {"most": 2}, 1.0)
+    assert [causal.tokenizer.decode([t]).strip() for t, m in zip(only.reply, only.mask, strict=True) if m][-1] == "2"
 
 
 def test_a_random_model_is_held_to_the_form_and_every_choice_can_come(causal):
@@ -270,6 +280,9 @@ def test_designs_that_are_all_too_easy_do_not_teach_more_of_the_same():
     def cycle(designer, number, successes):
         told, before = Told(world), [p.detach().clone() for _, p in designer.causal.trained()]
         designs = designer.propose(world.brief(number, 3), 4, told)
+        designs = [  # equal ones would be counted together
+            Design(setting={**d.setting, "most": 1 + i}) for i, d in enumerate(designs)
+        ]
         outcomes = [Outcome(design=d, attempts=20, successes=k) for d, k in zip(designs, successes, strict=True)]
         designer.learn(outcomes, scores(world), told)
         moved = any(not torch.equal(a, b) for a, (_, b) in zip(before, designer.causal.trained(), strict=True))

@@ -223,19 +223,15 @@ def test_a_cold_start_has_a_way_out():
 
 
 def test_what_success_is_counted_over():
-    designs = [Design(setting={}, aim=None)] * 3
-    mine = list(
-        zip(
-            [0, 1, 2],
-            [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, (2, 4, 9), strict=True)],
-            strict=True,
-        )
-    )
-    rows = [type("Row", (), {"info": {"group": g}})() for g in ("1/a", "1/a", "1/b")]
+    """Equal designs are one design, and only that."""
+    designs = [Design(setting={"most": most}) for most in (1, 2, 3, 1)]
+    outcomes = [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, (2, 4, 9, 7), strict=True)]
+    mine = list(enumerate(outcomes))
+    rows = [type("Row", (), {"info": {"group": g}})() for g in ("1/a", "1/a", "1/b", "1/b")]
     for over, counts in (
-        ("task", [(2, 10), (4, 10), (9, 10)]),
-        ("group", [(6, 20), (6, 20), (9, 10)]),
-        ("batch", [(15, 30)] * 3),
+        ("task", [(9, 20), (4, 10), (9, 10), (9, 20)]),
+        ("group", [(6, 20), (6, 20), (16, 20), (16, 20)]),
+        ("batch", [(22, 40)] * 4),
     ):
         designer = policy(p_over=over)
         designer.rows = rows

@@ -1,5 +1,6 @@
 """Contract of every text world: gold scores 1, nothing else does, and no answer breaks it."""
 
+import re
 import subprocess
 import sys
 
@@ -143,8 +144,10 @@ def test_games_are_split_by_their_content(worlds):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_are_sound(family):
     """A sample of the sweep that made the list, at another level for each family."""
-    level = list(FAMILIES).index(family) % FAMILIES[family]["levels"]
-    assert fault(family, level, tries=2) == ""
+    number, levels = list(FAMILIES).index(family), FAMILIES[family]["levels"]
+    assert fault(family, number % levels, tries=2) == ""
+    if most := FAMILIES[family]["ahead"]:
+        assert fault(family, number % (levels - 1), 1 + number % most, tries=2) == ""
 
 
 def test_families_are_the_same_in_every_process():
@@ -159,16 +162,24 @@ def test_families_that_are_known_to_be_bad_are_out(tmp_path, monkeypatch):
     bad = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour", "game_of_life_halting"}
     evaluating = {"n_queens", "string_insertion", "spiral_matrix", "countdown", "puzzle24", "simple_integration"}
     assert not (bad | evaluating) & set(FAMILIES) and len(FAMILIES) > 60
-    assert fault("graph_color", 0, 2) == "its own answer does not score 1"
-    assert fault("n_queens", 0, 2) == "its scorer evaluates the answer"
+    assert fault("graph_color", 0, tries=2) == "its own answer does not score 1"
+    assert fault("n_queens", 0, tries=2) == "its scorer evaluates the answer"
     monkeypatch.chdir(tmp_path)
-    assert not any(score(family, 0, 5, CODE) for family in FAMILIES) and not list(tmp_path.iterdir())
+    assert not any(score(family, 0, 0, 5, CODE) for family in FAMILIES) and not list(tmp_path.iterdir())
 
 
 def test_levels_are_levels():
     world = Reasoning()
     easy, hard = (world.tasks(world.setting({"family": "chain_sum", "level": n}), 6, 1) for n in (0, 4))
     assert max(len(t.prompt[0].content) for t in easy) < min(len(t.prompt[0].content) for t in hard)
+    between = world.tasks(world.setting({"family": "chain_sum", "level": 0, "ahead": 1}), 40, 1)
+    sums = [re.findall(r"[0-9]+", t.prompt[0].content.partition("<answer>")[0]) for t in between]
+    assert {len(numbers) for numbers in sums} == {2, 3}, "as many numbers as at level 1"
+    assert {len(number) for numbers in sums for number in numbers} == {1}, "and digits of level 0"
+    assert all(world.score(t, [Message(role="assistant", content=world.solution(t)[0])]).reward == 1 for t in between)
+    for level, most in ((0, 1), (4, 0)):
+        with pytest.raises(ValueRefused, match=f"ahead = 2 is too high: at level {level} of chain_sum it is {most}"):
+            world.setting({"family": "chain_sum", "level": level, "ahead": 2})
     low = next(name for name, family in FAMILIES.items() if family["levels"] == 1)
     with pytest.raises(ValueRefused, match=f"level = 1 is too high: the highest of {low} is 0"):
         world.setting({"family": low, "level": 1})

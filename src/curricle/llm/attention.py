@@ -1,9 +1,9 @@
 """Attention: torch's own, with masks in which every token sees something.
 
 Batches are padded at the left, so the first tokens of a short row are padding that may look at nothing, and what comes
-of a softmax over nothing, and of its gradient, is each kernel's own affair. Nobody reads what padding makes of itself,
-so it may look at everything. A precaution: on an H200 the gradient of two batches of tool tasks was no number, and what
-made it so is not known.
+of a softmax over nothing, and of its gradient, is each kernel's own affair. On an H200 cuDNN's gave gradients that were
+no number, for the same batch that torch's other kernels had finite ones for. Nobody reads what padding makes of itself,
+so it may look at everything.
 """
 
 from typing import Any

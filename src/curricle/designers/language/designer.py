@@ -11,6 +11,7 @@ writes once (static); `fixed` of `llm` is an offline teacher; `none` is the agen
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -154,10 +155,7 @@ class Language(Designer):
         o, rng, told = self.options, generator(self.seed, "warm"), dict[str, float]()
         asked = requests(brief, len(brief.examples) ** 2, self.form, o.alpha, o.aim == "skill", rng)
         pairs = [(r, e) for i, r in enumerate(asked) if (e := brief.examples[i // len(brief.examples)]) != r.seed]
-        examples = [
-            Example(rendered(self.causal.tokenizer, r.prompt), self.form.tokens({**brief.original, **e}), 1.0)
-            for r, e in pairs
-        ]
+        examples = [self._example(r.prompt, {**brief.original, **e}, 1.0) for r, e in pairs]
         for _ in range(o.warm):
             order = rng.permutation(len(examples))
             for start in range(0, len(order), o.batch):
@@ -272,17 +270,21 @@ class Language(Designer):
         self.pending = []
 
     def _counts(self, mine: Sequence[tuple[int, Outcome]]) -> Counts:
-        """Successes and attempts behind each design's p, at the granularity that is set."""
-        own = [(outcome.successes, outcome.attempts) for _, outcome in mine]
-        if self.options.p_over == "task":
-            return own
-        whole = self.options.p_over == "batch"
-        keys = ["" if whole else str(self.rows[at].info["group"]) for at, _ in mine]
-        pooled: dict[str, tuple[int, int]] = {}
-        for key, (k, n) in zip(keys, own, strict=True):
-            so_far = pooled.get(key, (0, 0))
-            pooled[key] = (so_far[0] + k, so_far[1] + n)
-        return [pooled[key] for key in keys]
+        """Successes and attempts behind each design's p, at the granularity that is set.
+
+        Designs that are equal are one: else the luckiest of many that are too easy would pass the filter by chance.
+        """
+        keys: dict[str, list[Any]] = {
+            "task": [(outcome.design.aim, outcome.design.setting) for _, outcome in mine],
+            "group": [self.rows[at].info["group"] for at, _ in mine],
+            "batch": [None for _ in mine],
+        }
+        mine_by = keys[self.options.p_over]
+        pooled = Counter[Any]()
+        for key, (_, outcome) in zip(mine_by, mine, strict=True):
+            pooled[key, 0] += outcome.successes
+            pooled[key, 1] += outcome.attempts
+        return [(pooled[key, 0], pooled[key, 1]) for key in mine_by]
 
     def _weights(self, counts: Counts, values: reward.Floats) -> reward.Floats:
         """exp(strength R_env), through the filter."""
@@ -308,14 +310,15 @@ class Language(Designer):
         for _ in range(o.epochs):
             order = rng.permutation([*kept, *old])
             for start in range(0, len(order), o.batch):
-                examples = [self._example(self.rows[int(i)]) for i in order[start : start + o.batch]]
+                rows = [self.rows[int(i)] for i in order[start : start + o.batch]]
+                examples = [self._example(row.prompt, row.truth, row.weight) for row in rows]
                 told.append(step(self.causal, examples, o.kl, o.kl_cap, o.micro))
         means = {name: sum(t[name] for t in told) / len(told) for name in told[0]}
         return means | {"updates": float(len(told))}
 
-    def _example(self, row: pools.Row) -> Example:
-        values: Any = row.truth
-        return Example(rendered(self.causal.tokenizer, row.prompt), self.form.tokens(values), row.weight)
+    def _example(self, prompt: Sequence[Message], values: Any, weight: float) -> Example:
+        reply = self.form.tokens(values)
+        return Example(rendered(self.causal.tokenizer, prompt), reply, weight, self.form.chosen(reply))
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 

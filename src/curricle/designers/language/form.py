@@ -46,6 +46,19 @@ class Form:
             found += self.encode(text)
         return [*found, self.ends[0]]
 
+    def chosen(self, reply: Sequence[int]) -> list[int]:
+        """1 for the tokens of a reply that the model chose, 0 for those that the form left no choice about.
+
+        Only the former are learnt: the others are said whatever the model's odds are, and would take up most of the way
+        that it may go from what it began as.
+        """
+        writer, found = Writer(self, len(reply)), list[int]()
+        for token in reply:
+            options = [] if writer.done else writer.allowed()
+            found.append(int(options is None or len(options) > 1))
+            writer.hear(token)
+        return found
+
     def encode(self, text: str) -> list[int]:
         """Text as tokens; marks of the chat format in it stay plain text."""
         return [int(i) for i in self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]]

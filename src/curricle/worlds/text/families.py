@@ -10,6 +10,7 @@ import functools
 import hashlib
 import inspect
 import io
+import itertools
 import json
 import os
 import re
@@ -25,7 +26,7 @@ from typing import Any
 from curricle.errors import UsageError
 
 FILE = Path(__file__).with_name("families.json")
-LEVELS = 5
+LEVELS, AHEAD = 5, 3
 SIZE = 2**31
 """Tasks a family has at a level, by number."""
 TRIES, PATIENCE = 12, 10
@@ -34,12 +35,12 @@ LOW = 0.5
 JUNK = ("junk", "I do not know", "?", "{}", "[]", "null", "[[[[", "-", "\x00\u202e", "a" * 300)
 RUNS_CODE = re.compile(r"\b(eval|exec|parse_expr|sympify)\(")
 FAMILIES: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-"""Family: its group, and how many levels of it are good."""
+"""Family: its group, how many levels of it are good, and how many attributes may be one level ahead."""
 
 
 @functools.lru_cache(maxsize=256)
-def dataset(family: str, level: int) -> Any:
-    """A family at a level of its own curriculum (level 0 where it has none)."""
+def dataset(family: str, level: int, ahead: int = 0) -> Any:
+    """A family at a level of its own curriculum (level 0 where it has none), some attributes one level ahead."""
     try:
         from reasoning_gym.factory import create_curriculum, create_dataset, has_curriculum
     except ImportError:
@@ -48,34 +49,38 @@ def dataset(family: str, level: int) -> Any:
     if has_curriculum(family):
         curriculum = create_curriculum(family)
         curriculum.set_global_level(level)
+        for name in list(curriculum.attributes)[:ahead]:
+            highest = len(curriculum.attributes[name].levels) - 1
+            curriculum.set_attr_level(name, min(level + 1, highest))
         options = {k: v for k, v in vars(curriculum.generate_configuration({})).items() if k not in ("seed", "size")}
     return create_dataset(family, seed=0, size=SIZE, **options)
 
 
 @functools.lru_cache(maxsize=4096)
-def puzzle(family: str, level: int, number: int) -> Any:
+def puzzle(family: str, level: int, ahead: int, number: int) -> Any:
     """One task of a family, with its answer."""
     with redirect_stdout(io.StringIO()):  # some print while they make one
-        return dataset(family, level)[number]
+        return dataset(family, level, ahead)[number]
 
 
-def score(family: str, level: int, number: int, answer: str) -> float:
+def score(family: str, level: int, ahead: int, number: int, answer: str) -> float:
     """How good an answer to a task is, in [0, 1]; an answer that breaks the scorer is worth nothing."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = float(dataset(family, level).score_answer(answer, entry=puzzle(family, level, number)))
+            entry = puzzle(family, level, ahead, number)
+            found = float(dataset(family, level, ahead).score_answer(answer, entry=entry))
     except Exception:  # scorers parse the answer as they like, and break in as many ways
         return 0.0
     return min(1.0, found) if found >= LOW else 0.0  # NaN compares as no
 
 
-def fault(family: str, level: int, tries: int = TRIES) -> str:
+def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES) -> str:
     """Why a family is no good at a level, in words; empty where it is."""
     try:
-        puzzles, again = dataset(family, level), dataset.__wrapped__(family, level)
+        puzzles, again = dataset(family, level, ahead), dataset.__wrapped__(family, level, ahead)
         numbers = [SIZE // tries * i + 17 for i in range(tries)]
-        entries = [puzzle(family, level, number) for number in numbers]
+        entries = [puzzle(family, level, ahead, number) for number in numbers]
         same = all(again[n]["question"] == e["question"] for n, e in zip(numbers, entries, strict=True))
     except Exception as error:
         return f"{type(error).__name__}: {error}"
@@ -86,10 +91,10 @@ def fault(family: str, level: int, tries: int = TRIES) -> str:
     if RUNS_CODE.search(inspect.getsource(type(puzzles).score_answer)):
         return "its scorer evaluates the answer"
     for number, entry in zip(numbers, entries, strict=True):
-        if not isinstance(entry["answer"], str) or score(family, level, number, entry["answer"]) < 1:
+        if not isinstance(entry["answer"], str) or score(family, level, ahead, number, entry["answer"]) < 1:
             return "its own answer does not score 1"
         for junk in (*JUNK, entry["question"]):
-            if junk != entry["answer"] and score(family, level, number, junk):
+            if junk != entry["answer"] and score(family, level, ahead, number, junk):
                 return f"{junk[:20]!r} scores"
     return ""
 
@@ -102,12 +107,13 @@ def sweep() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for family in sorted(set(DATASETS) - {"composite"}):
         levels, why = 0, ""
-        while levels < (LEVELS if has_curriculum(family) else 1) and not (why := _in_time(family, levels)):
+        while levels < (LEVELS if has_curriculum(family) else 1) and not (why := _in_time(family, levels, 0)):
             levels += 1
         if why:
             print(f"{family}: out at level {levels}: {why}", file=sys.stderr)
         if levels:
-            found[family] = {"group": DATASETS[family][0].__module__.split(".")[1], "levels": levels}
+            group = DATASETS[family][0].__module__.split(".")[1]
+            found[family] = {"group": group, "levels": levels, "ahead": _ahead(family, levels)}
     one, other = (elsewhere(found, seed) for seed in (1, 2))
     for family in [family for family in found if one[family] != other[family]]:
         print(f"{family}: out: it is another task in another process", file=sys.stderr)
@@ -137,16 +143,27 @@ def digests() -> None:
     """The other process: read which tasks to make, print a digest for each family."""
     found: dict[str, str] = {}
     for family, level, number in json.loads(sys.stdin.read()):
-        made = puzzle(family, level, number)
+        made = puzzle(family, level, 0, number)
         text = f"{found.get(family)}{made['question']}{made['answer']}"
         found[family] = hashlib.sha256(text.encode()).hexdigest()
     print(f"\n{json.dumps(found)}")
 
 
-def _in_time(family: str, level: int) -> str:
+def _ahead(family: str, levels: int) -> int:
+    """How many attributes may be one level ahead, at every level but the highest; all of them would be that level."""
+    from reasoning_gym.factory import create_curriculum
+
+    most = min(AHEAD, len(create_curriculum(family).attributes) - 1) if levels > 1 else 0
+    sound = itertools.takewhile(
+        lambda ahead: not any(_in_time(family, level, ahead) for level in range(levels - 1)), range(1, most + 1)
+    )
+    return len(list(sound))
+
+
+def _in_time(family: str, level: int, ahead: int) -> str:
     signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)  # of our own time, so that a busy machine does not matter
     try:
-        return fault(family, level)
+        return fault(family, level, ahead)
     except TimeoutError as error:
         return str(error)
     finally:

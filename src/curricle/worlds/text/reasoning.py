@@ -19,7 +19,7 @@ from curricle.setting import knob
 from curricle.world import TaskWorld
 from curricle.worlds.text import PLAYERS
 from curricle.worlds.text.answers import final_answer
-from curricle.worlds.text.families import FAMILIES, LEVELS, LOW, SIZE, puzzle, score
+from curricle.worlds.text.families import AHEAD, FAMILIES, LEVELS, LOW, SIZE, puzzle, score
 
 if TYPE_CHECKING:
     Family = str
@@ -43,12 +43,23 @@ class ReasoningSetting(knobs.Setting):
         le=LEVELS - 1,
         harder="up",
     )
+    ahead: int = knob(
+        0,
+        "How many of the family's attributes are one level ahead; for any, as many as each family allows.",
+        ge=0,
+        le=AHEAD,
+        harder="up",
+    )
 
     @model_validator(mode="after")
     def _level_exists(self) -> Self:
-        highest = FAMILIES.get(self.family, {"levels": LEVELS})["levels"] - 1
+        family = FAMILIES.get(self.family, {"levels": LEVELS, "ahead": AHEAD})
+        highest, most = family["levels"] - 1, family["ahead"]
         if self.level > highest:
             raise ValueError(f"level = {self.level} is too high: the highest of {self.family} is {highest}")
+        most = most if self.level < highest else 0
+        if self.family != "any" and self.ahead > most:
+            raise ValueError(f"ahead = {self.ahead} is too high: at level {self.level} of {self.family} it is {most}")
         return self
 
 
@@ -87,21 +98,22 @@ class Reasoning(TaskWorld):
             if family == "any":
                 names = [name for name, f in FAMILIES.items() if f["group"] == GROUPS[(first + i) % len(GROUPS)]]
                 family = names[int(generator(seed, "family", i).integers(len(names)))]
-            made.append(self._draw(family, min(setting.level, FAMILIES[family]["levels"] - 1), seed, i))
+            highest, most = FAMILIES[family]["levels"] - 1, FAMILIES[family]["ahead"]
+            level = min(setting.level, highest)
+            made.append(self._draw(family, level, min(setting.ahead, most) if level < highest else 0, seed, i))
         return made
 
-    def _draw(self, family: str, level: int, seed: int, index: int) -> Task:
+    def _draw(self, family: str, level: int, ahead: int, seed: int, index: int) -> Task:
         """A puzzle of the side that the seed belongs to."""
         for turn in range(TRIES):
             number = derive(seed, "puzzle", index, turn) % SIZE
-            entry = puzzle(family, level, number)
+            entry = puzzle(family, level, ahead, number)
             digest = hashlib.sha256(f"{family}\n{entry['question']}".encode()).hexdigest()
             if (int(digest, 16) % HELD_OUT == 0) == is_for_test(seed):
-                gold = {"family": family, "level": level, "number": number, "answer": entry["answer"]}
+                gold = {"family": family, "level": level, "ahead": ahead, "number": number, "answer": entry["answer"]}
                 prompt = Message(role="user", content=entry["question"] + ASK)
-                return Task(
-                    id=f"{family}-{level}-{number}", prompt=(prompt,), gold=gold, skill=FAMILIES[family]["group"]
-                )
+                name = f"{family}-{level}.{ahead}-{number}"
+                return Task(id=name, prompt=(prompt,), gold=gold, skill=FAMILIES[family]["group"])
         raise WorldError(f"{family} at level {level} has no task of this side in {TRIES} draws; choose another level")
 
     def headline(self, rates: Mapping[str, float]) -> float:
@@ -117,7 +129,7 @@ class Reasoning(TaskWorld):
         if not answer:
             return Verdict(reward=0.0, why="no answer between <answer> and </answer>")
         gold: Any = task.gold
-        found = score(gold["family"], gold["level"], gold["number"], answer)
+        found = score(gold["family"], gold["level"], gold["ahead"], gold["number"], answer)
         if found < self.options.threshold:
             return Verdict(reward=0.0, why=f"scores {found:.2f}")
         return Verdict(reward=found, skills=(task.skill,))
