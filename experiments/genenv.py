@@ -55,6 +55,7 @@ WORLDS: dict[str, list[str]] = {
         "original.family=chain_sum",
         "original.level=1",
         'designer.leave=["family"]',
+        "designer.temperature=1.0",
         "agent.warm=20",
         "agent.tasks=32",
         "agent.most_tokens=16",
@@ -162,16 +163,16 @@ def run(args: argparse.Namespace) -> None:
 
 
 def table(args: argparse.Namespace) -> None:
-    """Means over seeds with a 95 % interval, and success in the designs by cycle."""
+    """Means over seeds with a 95 % interval, after the last cycle and after the last three; success in the designs."""
     rows = [json.loads(text) for text in Path(args.file).read_text().splitlines()]
-    print("| arm | seeds | agent samples | held-out score | success in the designs by cycle |")
-    print("|---|---|---|---|---|")
+    print("| arm | seeds | agent samples | held-out score | mean of the last three | success in the designs by cycle |")
+    print("|---|---|---|---|---|---|")
     for name in dict.fromkeys(row["arm"] for row in rows):
         mine = [row for row in rows if row["arm"] == name]
-        ends = interval([row["held_out"][-1] for row in mine])
+        ends, late = (interval([statistics.fmean(row["held_out"][-n:]) for row in mine]) for n in (1, 3))
         courses = zip(*(row["success"] for row in mine), strict=False)
         course = " ".join(f"{statistics.fmean(rates):.2f}".lstrip("0") for rates in courses) or "-"
-        cells = (name, len(mine), f"{mine[0]['samples']:,}", ends, course)
+        cells = (name, len(mine), f"{mine[0]['samples']:,}", ends, late, course)
         print("| " + " | ".join(map(str, cells)) + " |")
 
 
