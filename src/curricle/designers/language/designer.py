@@ -52,7 +52,7 @@ class LanguageOptions(CausalOptions):
     strength: float = Field(1.0, ge=0, description="Lambda: weights are exp(strength * reward).")
     n: int = Field(4, ge=1, description="Attempts that a success rate must rest on; with fewer a design is left out.")
     p_over: Literal["task", "group", "batch"] = Field(
-        "task", description="What success is counted over: each task, all that vary one seed, or the whole batch."
+        "task", description="What success is counted over: a task (equal ones together), all of a seed, or the batch."
     )
     band: Literal["strict", "soft", "off"] = Field(
         "strict", description="The filter: as published, by the chance of being in the band, or none."
