@@ -25,12 +25,19 @@ from collect import summary
 
 from curricle.records import Outcome
 from curricle.run import read_records
+from curricle.worlds.crafter import Crafter
 
 HERE = Path(__file__).parent / "designers"
 WORLD = "crafter"
 BASE = ("agent.device=cpu", "log.tensorboard=false", "schedule.cycles=16", "schedule.per_cycle=60_000")
 CYCLES = {4: 240_000, 40: 24_000}
 """The same steps in other numbers of cycles: how many, and steps a cycle. EnvGen has 4."""
+
+
+OUTSIDE = [
+    k.name for k in Crafter.Setting.knobs() if not k.name.startswith("start_") and not k.name.endswith("_nearby")
+]
+"""All knobs but those that hand something out."""
 
 
 def _policy(*pairs: str) -> tuple[str, ...]:
@@ -58,6 +65,10 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         f"{name}, {ratio}": (f"designer.id={name}", f"schedule.ratio={ratio}")
         for name in ("policy", "tutor")
         for ratio in ("10:90", "90:10")
+    },
+    "why": {  # what makes random designs strong
+        "random, energy left": ("designer.id=random", 'designer.leave=["energy"]'),
+        "random, inventory alone": ("designer.id=random", f"designer.leave={json.dumps(OUTSIDE)}"),
     },
     "variants": {  # to choose defaults by, on seeds that the comparison does not use: --first 100
         "policy, again 0.8": _policy("designer.again=0.8"),
@@ -173,7 +184,7 @@ def interval(values: Sequence[float], digits: int = 1) -> str:
     return f"{statistics.mean(values):.{digits}f} ± {half:.{digits}f}"
 
 
-def tables(lines: Sequence[dict[str, Any]], firsts: Sequence[str] = ("policy", "policy, 4 cycles")) -> str:
+def tables(lines: Sequence[dict[str, Any]], firsts: Sequence[str] = ("policy", "policy, 40 cycles")) -> str:
     """Scores by both protocols, and what the policy gains over each other condition, seed by seed."""
     head = "condition | seeds | training score | reward | test score | reward | designs in the band"
     rows, by = [head, "|".join(["---"] * 7)], dict[str, dict[int, dict[str, Any]]]()
@@ -196,7 +207,7 @@ def tables(lines: Sequence[dict[str, Any]], firsts: Sequence[str] = ("policy", "
         ]
         for condition, runs in by.items():
             shared = sorted(set(runs) & set(by.get(first, {})))
-            if condition != first and len(shared) > 1:
+            if condition != first and len(shared) > 1 and ("40 cycles" in condition) == ("40 cycles" in first):
                 cells = [
                     interval([by[first][s][protocol][figure] - runs[s][protocol][figure] for s in shared], 2)
                     for protocol in ("trained", "tested")

@@ -3,10 +3,12 @@
 import pytest
 from parts import DESIGNERS, LADDER, VAULT, WORLDS, Bench
 
+from curricle.designer import LeaveOptions
 from curricle.designers.baselines import Adversarial, EasyToHard, Fixed, Nobody, Random
 from curricle.designers.tutor import Tutor, TutorOptions
-from curricle.errors import RunDamaged
+from curricle.errors import RunDamaged, UsageError
 from curricle.records import Cycle, Outcome, Score, Scores, Skill
+from curricle.worlds.crafter import Crafter
 
 
 def scores(world, **rates):
@@ -68,6 +70,21 @@ def test_fixed_repeats_its_first_proposal():
     world = LADDER()
     first, second, third = course(Fixed(world.Setting, seed=1), world)
     assert first == second == third == course(Random(world.Setting, seed=1), world)[0]
+
+
+def test_random_leaves_knobs_alone_that_it_is_told_to():
+    world = Crafter()
+    free, left = (
+        [
+            d.setting
+            for d in Random(Crafter.Setting, LeaveOptions(leave=leave)).propose(world.brief(1, 1), 9, Bench(world))
+        ]
+        for leave in ((), ("energy",))
+    )
+    assert {setting["energy"] for setting in left} == {9} != {setting["energy"] for setting in free}
+    assert [{**setting, "energy": 0} for setting in left] == [{**setting, "energy": 0} for setting in free]
+    with pytest.raises(UsageError, match="leave = 'energi': there is no such knob: did you mean 'energy'"):
+        Random(Crafter.Setting, LeaveOptions(leave=("energi",)))
 
 
 def test_easy_to_hard_walks_down_one_ranking():

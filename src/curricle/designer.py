@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 from pydantic import Field
 
 from curricle import records
+from curricle.errors import UsageError, nearest
 from curricle.records import Brief, Design, Exchange, Frozen, FrozenMap, Message, Outcome, Scores
 from curricle.setting import Setting
 
@@ -55,6 +56,23 @@ class OfOptions(NamingOptions):
     naming = ("of",)
     of: str = Field("random", description="The designer whose proposals are used.")
     of_options: FrozenMap[str, Any] = Field(Frozen(), description="Options of that designer.")
+
+
+class LeaveOptions(records.Options):
+    """Options of a designer that may be told to keep its hands off some knobs."""
+
+    leave: tuple[str, ...] = Field((), strict=False, description="Knobs that stay as they are in the original.")
+
+    def check(self, setting: type[Setting]) -> None:
+        """Refuse names that are no knobs."""
+        names = [k.name for k in setting.knobs()]
+        for name in self.leave:
+            if name not in names:
+                raise UsageError(f"leave = {name!r}: there is no such knob: {nearest(name, names)}")
+
+    def held(self, original: records.Values) -> dict[str, records.Value]:
+        """The knobs it leaves, with their values."""
+        return {name: original[name] for name in self.leave}
 
 
 class Designer(ABC):

@@ -65,11 +65,11 @@ class Setting(BaseModel):
             raise ValueRefused("; ".join(_refusal(cls, problem) for problem in error.errors())) from None
 
     @classmethod
-    def sample(cls, rng: np.random.Generator) -> Self:
-        """Draw a setting uniformly from all that are valid (text knobs keep their original value)."""
+    def sample(cls, rng: np.random.Generator, held: Mapping[str, Value] | None = None) -> Self:
+        """Draw a setting uniformly from all that are valid and have the values held (text knobs keep their default)."""
         for _ in range(_TRIES):
             try:
-                return cls(**{k.name: _draw(k, rng) for k in cls._knobs})
+                return cls(**{k.name: _draw(k, rng) for k in cls._knobs} | dict(held or {}))
             except ValidationError:
                 continue  # a rule across knobs refused this combination
         raise DeclarationError(

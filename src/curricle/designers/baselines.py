@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from curricle.designer import Designer, OfOptions, Workshop
+from curricle.designer import Designer, LeaveOptions, OfOptions, Workshop
 from curricle.errors import RunDamaged
 from curricle.records import Brief, Design, Outcome
 from curricle.registry import named
@@ -34,13 +34,19 @@ class Random(Designer):
     """Settings drawn uniformly, each aimed at a random skill: EnvGen with its feedback removed."""
 
     id = "random-v1"
+    Options = LeaveOptions
+    options: LeaveOptions
+
+    def __init__(self, setting: type[Setting], options: LeaveOptions | None = None, seed: int = 0) -> None:
+        super().__init__(setting, options, seed)
+        self.options.check(setting)
 
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Draw n settings."""
-        rng = generator(self.seed, "random", brief.cycle)
+        rng, held = generator(self.seed, "random", brief.cycle), self.options.held(brief.original)
         return [
             Design(
-                setting=self.setting.sample(rng).values,
+                setting=self.setting.sample(rng, held).values,
                 aim=brief.skills[int(rng.integers(len(brief.skills)))].name,
                 why="drawn at random",
             )

@@ -20,13 +20,13 @@ import numpy as np
 from pydantic import Field, JsonValue
 
 from curricle import checkpoint
-from curricle.designer import Designer, Workshop
+from curricle.designer import Designer, LeaveOptions, Workshop
 from curricle.designers import reward
 from curricle.designers.language import watch
 from curricle.designers.language.conditioning import Request, requests
 from curricle.designers.language.form import Form, Writer
 from curricle.designers.language.writing import write
-from curricle.errors import RunDamaged, UsageError, ValueRefused, nearest
+from curricle.errors import RunDamaged, ValueRefused
 from curricle.llm import pools
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.chat import rendered
@@ -41,7 +41,7 @@ FAULTS = ("malformed", "endless", "empty", "hostile", "too_long", "refused", "du
 Counts = list[tuple[int, int]]
 
 
-class LanguageOptions(CausalOptions):
+class LanguageOptions(CausalOptions, LeaveOptions):
     """Options of the environment policy; the defaults are GenEnv's."""
 
     rate: float = Field(5e-7, ge=0, description="Learning rate of AdamW.")
@@ -74,7 +74,6 @@ class LanguageOptions(CausalOptions):
     text: Literal["required", "allowed", "off"] = Field(
         "allowed", description="Whether knobs that hold text must be written, may be, or keep their original value."
     )
-    leave: tuple[str, ...] = Field((), strict=False, description="Knobs that stay as they are in the original.")
     text_tokens: int = Field(384, ge=1, description="Most tokens of one text.")
     aim: Literal["skill", "task"] = Field(
         "skill", description="skill: each design aims at one. task: a text task's own skill counts as its success."
@@ -97,10 +96,7 @@ class Language(Designer):
         o = self.options
         self.causal = Causal(o, self.id, seed)
         self.sampler = Sampler(self.causal, batch=o.sample_batch)
-        names = [k.name for k in setting.knobs()]
-        for name in o.leave:
-            if name not in names:
-                raise UsageError(f"leave = {name!r}: there is no such knob: {nearest(name, names)}")
+        o.check(setting)
         shown = [k for k in setting.knobs() if k.name not in o.leave and (o.text != "off" or k.kind != "text")]
         self.form = Form(shown, self.causal.tokenizer, self.causal.ends, optional=o.text == "allowed")
         self.rows: list[pools.Row] = []
@@ -200,8 +196,10 @@ class Language(Designer):
             ).values
             what = "a seed task as it is"
         else:
-            drawn = {k: v for k, v in self.setting.sample(rng).values.items() if k not in self.options.leave}
-            values, what = self.setting.of({**brief.original, **drawn}).values, "a setting drawn at random"
+            values, what = (
+                self.setting.sample(rng, self.options.held(brief.original)).values,
+                "a setting drawn at random",
+            )
         changed = (f"nothing usable was written in its place: {what}",)
         return Design(setting=values, aim=aim, why="fallback", by=f"{self.id} fallback", changed=changed)
 
