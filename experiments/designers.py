@@ -207,7 +207,8 @@ def tables(lines: Sequence[dict[str, Any]], firsts: Sequence[str] = ("policy", "
         ]
         for condition, runs in by.items():
             shared = sorted(set(runs) & set(by.get(first, {})))
-            if condition != first and len(shared) > 1 and ("40 cycles" in condition) == ("40 cycles" in first):
+            fits = "cycles" not in condition if first == "policy" else condition in GROUPS["main"] | GROUPS["cycles"]
+            if condition != first and len(shared) > 1 and fits:
                 cells = [
                     interval([by[first][s][protocol][figure] - runs[s][protocol][figure] for s in shared], 2)
                     for protocol in ("trained", "tested")
