@@ -178,7 +178,9 @@ def test_levels_are_levels():
     assert {len(number) for numbers in sums for number in numbers} == {1}, "and digits of level 0"
     assert all(world.score(t, [Message(role="assistant", content=world.solution(t)[0])]).reward == 1 for t in between)
     for level, most in ((0, 1), (4, 0)):
-        with pytest.raises(ValueRefused, match=f"ahead = 2 is too high: at level {level} of chain_sum it is {most}"):
+        with pytest.raises(
+            ValueRefused, match=f"ahead = 2 is too high: the most at level {level} of chain_sum is {most}"
+        ):
             world.setting({"family": "chain_sum", "level": level, "ahead": 2})
     low = next(name for name, family in FAMILIES.items() if family["levels"] == 1)
     with pytest.raises(ValueRefused, match=f"level = 1 is too high: the highest of {low} is 0"):

@@ -59,7 +59,9 @@ class ReasoningSetting(knobs.Setting):
             raise ValueError(f"level = {self.level} is too high: the highest of {self.family} is {highest}")
         most = most if self.level < highest else 0
         if self.family != "any" and self.ahead > most:
-            raise ValueError(f"ahead = {self.ahead} is too high: at level {self.level} of {self.family} it is {most}")
+            raise ValueError(
+                f"ahead = {self.ahead} is too high: the most at level {self.level} of {self.family} is {most}"
+            )
         return self
 
 
