@@ -56,7 +56,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
             f"schedule.per_cycle={steps}",
         )
         for count, steps in CYCLES.items()
-        for name in ("policy", "tutor", "random")
+        for name in ("policy", "tutor", "random", "fixed", "easy_to_hard", "adversarial")
     },
     "alpha": {f"policy, alpha {a}": _policy(f"designer.alpha={a}") for a in (0.3, 0.7)},
     "beta": {f"policy, beta {b:g}": _policy(f"designer.beta={b}") for b in (0.5, 8.0)},
