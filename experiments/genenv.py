@@ -6,9 +6,10 @@
 Worlds: `tools`, tool calls of all kinds; `sums`, a family of reasoning-gym of which the environment chooses the level.
 
 Arms: `genenv`, `random` (the environment is frozen), `static` (written once), `agent_only` (the original world),
-`before` (no training at all), and `alpha=0.25` and the like. Each run is a run folder under --work and is resumed where
-it stood; when the minutes are over it stops between two steps of the loop, and the same command goes on. A finished run
-appends one line: held-out score and success in the designs after every cycle, the config, the machine.
+`before` (no training at all), and `alpha=0.25` and the like; with `+base`, as in `genenv+base`, half of each cycle's
+rollouts are in tasks of the original. Each run is a run folder under --work and is resumed where it stood; when the
+minutes are over it stops between two steps of the loop, and the same command goes on. A finished run appends one line:
+held-out score and success in the designs after every cycle, the config, the machine.
 """
 
 import argparse
@@ -39,6 +40,7 @@ COMMON = [
 WORLDS: dict[str, list[str]] = {
     "tools": [
         'designer.text="off"',
+        "designer.temperature=1.0",
         "agent.warm=40",
         "agent.warm_rate=5e-4",
         "agent.rate=1e-4",
@@ -86,7 +88,10 @@ class Clock(Watcher):
 
 
 def arm(base: dict[str, Any], name: str) -> dict[str, Any]:
-    """The config of one arm; the schedule, and so the number of agent samples, is the same in all but `before`."""
+    """The config of one arm; the number of agent samples is the same in all but `before`."""
+    name, _, mixed = name.partition("+")
+    if mixed:
+        base = base | {"schedule": base["schedule"] | {"ratio": {"base": "1:1"}[mixed]}}
     designer = dict(base["designer"])
     of_options = {key: value for key, value in designer.items() if key != "id"}
     changed: dict[str, dict[str, Any]] = {
@@ -104,8 +109,9 @@ def arm(base: dict[str, Any], name: str) -> dict[str, Any]:
 def line(folder: Path, name: str, seed: int, world: str) -> dict[str, Any]:
     """The result of one finished run, as plain data."""
     scores = [s for _, s in read_records(folder, Scores)]
-    played: dict[int, list[Outcome]] = defaultdict(list)
+    played, samples = defaultdict[int, list[Outcome]](list), 0
     for step, outcome in read_records(folder, Outcome):
+        samples += outcome.spent * (step.phase in ("designed", "original"))
         if step.phase == "designed":
             played[step.cycle].append(outcome)
     rates = [sum(o.successes for o in p) / max(1, sum(o.attempts for o in p)) for _, p in sorted(played.items())]
@@ -122,7 +128,7 @@ def line(folder: Path, name: str, seed: int, world: str) -> dict[str, Any]:
         "held_out": [s.headline for s in scores],
         "skills": {skill: score.mean for skill, score in scores[-1].skills.items()} if scores else {},
         "success": rates,
-        "samples": sum(o.spent for p in played.values() for o in p),
+        "samples": samples,
         "figures": {key: [statistics.fmean(v) for _, v in sorted(by.items())] for key, by in sorted(figures.items())},
         "seconds": round(sum(t["seconds"] for t in read_timings(folder)), 1),
         "config": _portable(read_config(folder)),
@@ -147,7 +153,7 @@ def run(args: argparse.Namespace) -> None:
         for name in args.arms:
             if (name, seed) in have:
                 continue
-            folder = Path(args.work) / f"{out.stem}-{name.replace('=', '-')}-{seed}"
+            folder = Path(args.work) / f"{out.stem}-{name.translate({ord(c): '-' for c in '=+'})}-{seed}"
             print(f"{name}, seed {seed}: {folder}", flush=True)
             try:
                 if (folder / CONFIG).exists():

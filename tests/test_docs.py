@@ -201,13 +201,14 @@ def test_genenv_tools_run(script, tmp_path):
     assert found["rollouts"]["transformers.generate"]["tokens_per_s"] > 0 and found["updates"]["tokens_per_s"] > 0
     plain = config.load(str(ROOT / "configs" / "genenv-small.toml"))
     out, work = str(tmp_path / "out.jsonl"), str(tmp_path / "runs")
-    go = ["run", "--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv"]
+    go = ["run", "--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv", "genenv+base"]
     sets = ["--set", *SMALL, *tiny_players(plain), "schedule.test_episodes=2", "schedule.final=0", "agent.warm=1"]
     assert "minutes are over" in script("experiments/genenv.py", *go, "--minutes", "0", *sets)
     assert "all runs are done" in script("experiments/genenv.py", *go, *sets)
     assert "all runs are done" in script("experiments/genenv.py", *go, *sets)
     rows = [json.loads(line) for line in Path(out).read_text().splitlines()]
-    assert [(row["arm"], row["samples"], len(row["held_out"])) for row in rows] == [("before", 0, 1), ("genenv", 32, 2)]
+    counted = [(row["arm"], row["samples"], len(row["held_out"])) for row in rows]
+    assert counted == [("before", 0, 1), ("genenv", 32, 2), ("genenv+base", 32, 2)]
     assert str(tmp_path) not in json.dumps(rows) and "| genenv | 1 | 32 |" in script(
         "experiments/genenv.py", "table", out
     )
