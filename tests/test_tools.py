@@ -227,16 +227,24 @@ def test_knobs_of_the_pool_do_what_they_say(skill):
         return [Item.of(task) for task in world.tasks(world.setting({"about": skill, **knobs}), 8, seed=4)]
 
     assert {item.skill for item in items()} == {skill}
-    if skill in ("right_tool", "optional_arguments", "no_call_needed"):
-        assert {len(item.tools) for item in items(distractors=6)} == {6 if skill == "no_call_needed" else 7}
+    shown = {"one_call": {1}, "no_call_needed": {1, 7}, "several_steps": {0}, "answer_in_words": {0}}
+    assert {len(item.tools) for item in items(distractors=6)} == shown.get(skill, {7})
     if skill == "parallel_calls":
         assert {len(item.calls) for item in items(parallel=4)} == {4}
         assert all(len(item.tools) <= 4 for item in items(parallel=4, distractors=0))
     if skill == "several_steps":
         assert all(len(item.calls) >= 4 for item in items(steps=4))
         assert sum(len(item.calls) for item in items(steps=1)) < sum(len(item.calls) for item in items(steps=4))
-    if skill == "one_call":
-        assert {len(item.tools) for item in items(distractors=6)} == {1}
+
+
+@pytest.mark.parametrize("distractors", [0, 1, 3, 8])
+def test_the_number_of_tools_does_not_tell_what_to_do(distractors):
+    """An agent learnt to count them once: of its 100 % of tasks without a call nothing was left in other designs."""
+    tasks = (world := Tools()).tasks(world.setting({"distractors": distractors}), 140, seed=4)
+    items = [item for item in map(Item.of, tasks) if item.tools]
+    counts = {skill: {len(item.tools) for item in items if item.skill == skill} for skill in SKILLS}
+    assert counts["no_call_needed"] == counts["one_call"] | counts["right_tool"]
+    assert counts["right_tool"] == counts["optional_arguments"] == counts["parallel_calls"]
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS.values(), ids=lambda s: s.name)

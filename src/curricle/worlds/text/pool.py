@@ -50,14 +50,15 @@ def draw_item(
 
 
 def _at_once(skill: str, draw: Draw, distractors: int, parallel: int) -> Item:
-    """A task that one answer solves."""
+    """A task that one answer solves; the number of tools shown does not tell whether none, one or several are needed."""
     optional = skill == "optional_arguments"
     entries = draw.some([entry for entry in ENTRIES if entry.clauses or not optional], len(ENTRIES))
     wanted = [draw.one(entries) for _ in range(parallel if skill == "parallel_calls" else 1)]
     asked = [_ask(entry, draw, optional) for entry in wanted]
-    fewest = {"one_call": 0, "parallel_calls": distractors}.get(skill, max(1, distractors))
-    others = _distractors(wanted, draw, fewest)
-    shown = others if skill == "no_call_needed" else [*wanted, *others]
+    needed = [] if skill == "no_call_needed" else list({str(entry.tool["name"]): entry for entry in wanted}.values())
+    alone = skill == "one_call" or (not needed and draw.number(0, 1))
+    others = _distractors(wanted, draw, max(0, (1 if alone else 1 + max(1, distractors)) - len(needed)))
+    shown = [*needed, *others]
     tools = {str(entry.tool["name"]): dict(entry.tool) for entry in draw.some(shown, len(shown))}
     return Item(
         tools=tuple(tools.values()),

@@ -58,7 +58,9 @@ class ToolsSetting(knobs.Setting):
     """Knobs of the pool, or one written task."""
 
     about: About = knob("any", "Which skill the tasks are about; any: all in turn.")
-    distractors: int = knob(3, "Tools shown beside those that are needed.", ge=0, le=8, harder="up")
+    distractors: int = knob(
+        3, "Tools shown beside the right one; as many in all where none or several are.", ge=0, le=8, harder="up"
+    )
     parallel: int = knob(2, "Calls that a task with parallel calls needs.", ge=2, le=4, harder="up")
     steps: int = knob(2, "Chores of a task with several steps.", ge=1, le=4, harder="up")
     task: str = knob("", "One task, written as the guide says; empty: tasks of the pool.", max_length=LONGEST)
