@@ -50,7 +50,7 @@ def draw_item(
 
 
 def _at_once(skill: str, draw: Draw, distractors: int, parallel: int) -> Item:
-    """A task that one answer solves; the number of tools shown does not tell whether none, one or several are needed."""
+    """A task that one answer solves; how many tools are shown does not tell how many are needed."""
     optional = skill == "optional_arguments"
     entries = draw.some([entry for entry in ENTRIES if entry.clauses or not optional], len(ENTRIES))
     wanted = [draw.one(entries) for _ in range(parallel if skill == "parallel_calls" else 1)]
