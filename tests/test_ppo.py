@@ -148,7 +148,7 @@ def test_a_time_limit_does_not_end_the_future():
     world = Slots()
     agent = PPO(world, PPOOptions(**SMALL, gamma=0.9, rate=3e-3, hidden=32, keep=0.9))
     agent.practise([world.unaltered()], 12_000, seed=0, report=quiet)
-    value = agent._worth({"all": torch.zeros(1, 1, dtype=torch.int64)}, torch.zeros(1, 0))
+    value = agent.actor.worth({"all": torch.zeros(1, 1, dtype=torch.int64)}, torch.zeros(1, 0))
     assert value.item() == pytest.approx(10, rel=0.15)
 
 
@@ -234,3 +234,51 @@ def saved(agent, folder):
     folder.mkdir()
     agent.save(folder)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def weights(agent):
+    return agent.row.whole.detach().clone()
+
+
+def practised(rollouts, **changes):
+    """Weights after some rollouts in the vault, and those that each rollout was played with."""
+    world, played = VAULT(), []
+    agent = PPO(world, PPOOptions(**SMALL, lanes=1, **changes))
+    inner = agent._judge
+
+    def judged(*given):
+        played.append(torch.cat([p.detach().flatten() for p in agent.actor.network.parameters()]))
+        inner(*given)
+
+    agent._judge = judged
+    agent.practise([world.unaltered()], rollouts * 4 * 32, seed=3, report=quiet)
+    return weights(agent), played
+
+
+def test_a_rollout_played_ahead_is_played_by_the_policy_of_before():
+    (once, _), (once_ahead, _) = practised(1), practised(1, ahead=True)
+    assert torch.equal(once, once_ahead)  # nothing is played ahead of the first
+    (plain, in_turn), (ahead, before) = practised(3), practised(3, ahead=True)
+    assert torch.equal(before[0], in_turn[0]) and torch.equal(before[1], before[0])
+    assert torch.equal(before[2], in_turn[1]) and not torch.equal(in_turn[1], in_turn[0])
+    assert not torch.equal(plain, ahead) and torch.equal(ahead, practised(3, ahead=True)[0])
+
+
+def test_playing_ahead_it_learns_too():
+    world = VAULT()
+    agent = PPO(world, PPOOptions(steps=64, minibatches=4, ahead=True))
+    design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
+    agent.practise([design], 12_000, seed=0, report=quiet)
+    assert agent.measure([design], [1], 40)[0].share("open_3") > 0.8
+
+
+def test_an_error_in_what_is_learnt_aside_is_raised(monkeypatch):
+    world = VAULT()
+    agent = PPO(world, PPOOptions(**SMALL, ahead=True))
+
+    def broken(batch):
+        raise ValueError("broken")
+
+    monkeypatch.setattr(agent, "loss", broken)
+    with pytest.raises(ValueError, match="broken"):
+        agent.practise([world.unaltered()], 3 * 4 * 32, seed=0, report=quiet)

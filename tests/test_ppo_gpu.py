@@ -14,7 +14,9 @@ SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 32, "channe
 
 
 @pytest.mark.parametrize("world", [VAULT, Slots, Armed, Mixed, World64])
-@pytest.mark.parametrize("how", [{"graphs": True}, {"bf16": True}, {"graphs": True, "bf16": True}])
+@pytest.mark.parametrize(
+    "how", [{"graphs": True}, {"bf16": True}, {"graphs": True, "bf16": True}, {"graphs": True, "ahead": True}]
+)
 def test_fast_paths_agree_with_the_plain_one(world, how):
     plain = {"graphs": False, "bf16": False}
     figures = []
@@ -68,9 +70,10 @@ def test_fused_layers_round_no_worse_than_the_plain_ones_in_bfloat16():
     assert sum(pair[1] for pair in errors.values()) < 1.2 * sum(pair[0] for pair in errors.values()), errors
 
 
-def test_it_learns_the_vault_there_too():
+@pytest.mark.parametrize("ahead", [False, True])
+def test_it_learns_the_vault_there_too(ahead):
     world = VAULT()
-    agent = PPO(world, PPOOptions(steps=64, minibatches=4))
+    agent = PPO(world, PPOOptions(steps=64, minibatches=4, ahead=ahead))
     design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
     agent.practise([design], 12_000, seed=0, report=quiet)
     assert agent.device.type == "cuda"

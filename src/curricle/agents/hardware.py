@@ -7,6 +7,7 @@ network runs in bfloat16 where that is enough, and rollout and update are replay
 import ctypes
 import functools
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
@@ -107,10 +108,13 @@ def _laid(slope: Tensor | None, piece: Tensor) -> Tensor:
 
 
 class Pool:
-    """Memory that graphs share which never run at once, and whose results are used before the next one runs."""
+    """Memory that graphs share which never run at once, and whose results are used before the next one runs.
 
-    def __init__(self) -> None:
-        self.handle, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    Their kernels keep the priority of the stream they are captured in; a lower number goes first.
+    """
+
+    def __init__(self, priority: int = 0) -> None:
+        self.handle, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(priority=priority)  # type: ignore[no-untyped-call]
 
 
 class Graph:
@@ -153,6 +157,41 @@ class Graph:
             self.outputs = self.function(*held)
         torch.cuda.synchronize()
         self.graph = graph
+
+
+class Aside:
+    """Work done beside the caller's, one piece at a time: in a thread, on a GPU also in a stream of its own."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self.thread: threading.Thread | None = None
+        self.error: BaseException | None = None
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Begin; the work sees all that the caller had queued on its GPU."""
+        ready = torch.cuda.current_stream().record_event() if self.stream else None
+
+        def live() -> None:
+            try:
+                with torch.cuda.stream(self.stream) if self.stream else nullcontext():
+                    if self.stream and ready:
+                        self.stream.wait_event(ready)
+                    work()
+                    if self.stream:
+                        self.stream.synchronize()
+            except BaseException as error:  # whatever it is, the caller has to hear of it
+                self.error = error
+
+        self.thread = threading.Thread(target=live, daemon=True)
+        self.thread.start()
+
+    def finish(self) -> None:
+        """Wait until it is done; its error is raised here."""
+        if self.thread:
+            self.thread.join()
+        self.thread, error, self.error = None, self.error, None
+        if error:
+            raise error
 
 
 def _flat(inputs: Sequence[Any]) -> list[Tensor]:

@@ -21,9 +21,10 @@ from torch import Tensor
 
 from curricle import checkpoint
 from curricle.agent import Agent, Report
+from curricle.agents.actor import Actor
 from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
-from curricle.agents.hardware import Device, Graph, Row, device_of, halved, may_fork, one_thread
-from curricle.agents.nets import Network, Seen
+from curricle.agents.hardware import Aside, Device, Graph, Row, device_of, halved, may_fork, one_thread
+from curricle.agents.nets import Network
 from curricle.agents.player import Player
 from curricle.agents.practice import Course, Scene
 from curricle.agents.rollout import Cut, Lane, Look, Rollout, picked
@@ -65,6 +66,7 @@ class PPOOptions(Options):
     device: Device = Field("auto", description="Where the network runs: auto (a GPU if there is one), cpu or cuda.")
     bf16: bool = Field(True, description="On a GPU: products in bfloat16.")
     graphs: bool = Field(True, description="On a GPU: replay rollout and update as CUDA graphs.")
+    ahead: bool = Field(False, description="Play a rollout, by the policy of before, while the last one is learnt.")
 
 
 class PPO(Agent):
@@ -96,7 +98,8 @@ class PPO(Agent):
             }
             self.network = self.Net(self.parts, probe.single_action_space, **shape).to(self.device)
         probe.close()
-        self.row = Row(self.network)
+        self.actor = Actor(self.network, self.device, ahead=o.ahead, bf16=o.bf16)
+        self.row, self._aside = Row(self.network), Aside(self.device)
         on_gpu = self.device.type == "cuda"
         self.row.whole.grad = torch.zeros_like(self.row.whole)
         self.adams = {
@@ -108,8 +111,8 @@ class PPO(Agent):
             for value in adam.state[self.row.whole].values():
                 value.zero_()
         self.rollouts, self.scene = 0, None
-        self._graphs = dict[Any, Graph]()
-        self._room: Rollout | None = None
+        self._graphs, self._captures = dict[Any, Graph](), on_gpu and o.graphs
+        self._rooms: tuple[Rollout, Rollout] | None = None
         self._slopes = [shared(torch.zeros_like(self.row.whole.data)) for _ in range(o.lanes)]
         LOG.info("%s learns on %s", self.id, self.device)
 
@@ -127,8 +130,13 @@ class PPO(Agent):
         if scene := course.continued(self.scene):
             course.tally.running[:] = scene.arrays["running"]
         with explained(self.id, ADVICE, AgentError), one_thread(self.device):
-            course.rollout = self._rollout(len(owners))
-            work_together(course.lanes, partial(self._lane, course), processes=may_fork(self.device))
+            course.rollout, course.learnt = self._room(len(owners))
+            self.actor.follow(self.network, self.row)
+            try:
+                forks = may_fork(self.device) and not self.options.ahead
+                work_together(course.lanes, partial(self._lane, course), processes=forks)
+            finally:
+                self._aside.finish()
         return course.tally.outcomes()
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
@@ -192,34 +200,42 @@ class PPO(Agent):
     def _lane(self, course: Course, me: int, team: Team) -> None:
         """What every lane does in a practice: play, meet, learn, meet, ..."""
         lane = self._open(course, me)
-        look: Look = self.look
+        look: Look = self.actor.look
         try:
-            if self.device.type == "cuda" and self.options.graphs:  # one after the other: a capture bears no company
-                team.meet(lane, self._capture)
-                look = self._looking(lane)
-            for index in range(course.count):
-                steps, seed = course.length(index), derive(course.seed, "rollout", index)
-                luck = self.network.policy.luck(generator(seed, "act", me), (steps, lane.vector.num_envs))
-                cut = lane.collect(look, luck, steps)
-                team.meet(cut, partial(self._judge, course, steps))
-                self._update(course, steps, seed, me, team)
-                team.meet(None, lambda _, done=index + 1: self._close(course, done))  # type: ignore[misc]
-            team.meet((lane.vector.snapshot(), lane.keep()), partial(self._keep, course))
+            with self.actor.stage():
+                if self._captures:  # in turn: a capture bears no company
+                    team.meet(lane, partial(self.actor.capture, self._graphs))
+                    look = self.actor.looking(self._graphs, lane)
+                for index in range(course.count):
+                    steps, seed = course.length(index), derive(course.seed, "rollout", index)
+                    luck = self.network.policy.luck(generator(seed, "act", me), (steps, lane.vector.num_envs))
+                    cut = lane.collect(look, luck, steps)
+                    if self.options.ahead:
+                        team.meet(cut, partial(self._pass_on, course, index, seed))
+                        continue
+                    team.meet(cut, partial(self._judge, course, steps))
+                    self._update(course, steps, seed, me, team)
+                    team.meet(None, lambda _, done=index + 1: self._close(course, done))  # type: ignore[misc]
+                if self.options.ahead:
+                    team.meet(None, lambda _: self._finish(course, course.count))
+                team.meet((lane.vector.snapshot(), lane.keep()), partial(self._keep, course))
         finally:
             lane.vector.close()
 
-    def _rollout(self, count: int) -> Rollout:
-        """Room for a rollout of any length; kept, because a GPU's graphs read from it."""
-        if self._room is None or self._room.count != count:
+    def _room(self, count: int) -> tuple[Rollout, Rollout]:
+        """Room for a rollout of any length to play and one to learn; kept, because a GPU's graphs read from it."""
+        if self._rooms is None or self._rooms[0].count != count:
             skills, longest = len(self.world.skills), 2 * self.options.steps
-            self._room, self._graphs = Rollout(self.network, self.device, longest, count, skills), {}
-        return self._room
+            room = partial(Rollout, self.network, self.device, longest, count, skills)
+            played = room()
+            self._rooms, self._graphs = (played, room() if self.options.ahead else played), {}
+        return self._rooms
 
     def _open(self, course: Course, me: int) -> Lane:
         """Make a lane's environments, and go on from where the last practice left them if the settings are the same."""
         first, last = course.span(me)
         typed = [self.vectors.setting(values) for values in course.settings[first:last]]
-        lane = Lane(self.vectors.vector(typed), first, course.rollout, self.network)
+        lane = Lane(self.vectors.vector(typed), first, course.rollout, self.actor.network)
         if scene := course.continued(self.scene):
             lane.resume(scene.arrays, scene.world(me))
         else:
@@ -229,8 +245,27 @@ class PPO(Agent):
     def _judge(self, course: Course, steps: int, cuts: Sequence[Sequence[Cut]]) -> None:
         """At the meeting after play: advantages, and the book of episodes."""
         r, cut = course.rollout, [one for lane in cuts for one in lane]
-        r.judge(steps, cut, self._worth, self.options.gamma, self.options.trace)
+        r.judge(steps, cut, self.actor.worth, self.options.gamma, self.options.trace)
         course.returns = course.tally.stretch(r.rewards[:steps], r.ended[:steps], r.shown[:steps])
+
+    def _pass_on(self, course: Course, index: int, seed: int, cuts: Sequence[Sequence[Cut]]) -> None:
+        """At the meeting after play, if the next rollout is to be played while this one is learnt."""
+        self._finish(course, index)
+        self._judge(course, course.length(index), cuts)
+        course.learnt.copy(course.rollout)
+        self.actor.follow(self.network, self.row)
+        batches = self._batches(course, course.length(index), seed)
+        learn = partial(self._descend_alone, course, batches)
+        if self._captures and ("update", len(batches[0])) not in self._graphs:
+            learn()  # a capture bears no company
+        else:
+            self._aside.start(learn)
+
+    def _finish(self, course: Course, done: int) -> None:
+        """Wait for what is learnt aside."""
+        if done:
+            self._aside.finish()
+            self._close(course, done)
 
     def _close(self, course: Course, done: int) -> None:
         """At the meeting after learning: stop if the loss broke down, else say how it went."""
@@ -247,7 +282,7 @@ class PPO(Agent):
         )
         if course.returns:
             figures["practice/return"] = float(np.mean(course.returns))
-        self.network.watch({name: tensor[: course.length(done - 1)] for name, tensor in course.rollout.seen.items()})
+        self.network.watch({name: tensor[: course.length(done - 1)] for name, tensor in course.learnt.seen.items()})
         steps = sum(course.length(i) for i in range(done))
         course.report(min(course.budget, steps * len(course.settings)), figures)
 
@@ -258,49 +293,6 @@ class PPO(Agent):
     def _keep(self, course: Course, brought: Sequence[tuple[Mapping[str, NDArray[Any]] | None, Arrays]]) -> None:
         """At the last meeting: keep where the environments stand."""
         self.scene = Scene.of(course.settings, course.tally, brought)
-
-    def look(
-        self, seen: Seen, memory: Tensor, before: Tensor, unlocked: Tensor, fresh: Tensor, noise: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """One forward pass of the rollout; see `rollout.Look`."""
-        with torch.no_grad():
-            with halved(self.device, self.options.bf16):
-                latents = self.network.encode(seen).float()
-            memory = self.network.recall(memory, before, latents, unlocked, fresh)
-            choice, values = self.network.decide(latents, memory)
-            policy = self.network.policy
-            actions = policy.sample(choice, noise)
-            return latents, memory, actions, policy.log_prob(choice, actions), self.network.scale.outward(values)
-
-    def _capture(self, lanes: Sequence[Lane]) -> None:
-        for lane in lanes:
-            self._looking(lane)
-
-    def _looking(self, lane: Lane) -> Look:
-        """`look` as a graph of the lane's own."""
-        key = ("look", lane.first, lane.vector.num_envs)
-        if key not in self._graphs:
-            graph = self._graphs[key] = Graph(self.look)
-            seen = {name: buffer[0, lane.here] for name, buffer in lane.rollout.seen.items()}
-            n = lane.vector.num_envs
-            mark = torch.zeros(n, 1, dtype=torch.bool, device=self.device)
-            graph(
-                seen,
-                lane.memory,
-                lane.before,
-                mark,
-                mark,
-                torch.zeros(n, self.network.policy.noisy, device=self.device),
-            )
-        return self._graphs[key]
-
-    def _worth(self, seen: Seen, memory: Tensor) -> Tensor:
-        """Values of observations, on the world's scale."""
-        with torch.no_grad():
-            with halved(self.device, self.options.bf16):
-                latents = self.network.encode(seen).float()
-            _, values = self.network.decide(latents, memory)
-            return self.network.scale.outward(values)
 
     # -- update ----------------------------------------------------------------------------------------------------
 
@@ -318,18 +310,21 @@ class PPO(Agent):
         figures = torch.stack([policy, value, entropy, (ratio.exp() - 1 - ratio).mean(), clipped]).detach()
         return policy + o.value * value - o.entropy * entropy, figures
 
-    def _update(self, course: Course, steps: int, seed: int, me: int, team: Team) -> None:
-        """Several passes over a rollout in minibatches; on a CPU lanes share each one out, a GPU takes it whole."""
-        o, rows, full = self.options, steps * course.rollout.count, self.options.steps * course.rollout.count
+    def _batches(self, course: Course, steps: int, seed: int) -> list[Tensor]:
+        """The rows of every minibatch, in several passes over a rollout."""
+        o, rows, full = self.options, steps * course.learnt.count, self.options.steps * course.learnt.count
         size = max(1, min(rows, full) // o.minibatches if course.count == 1 else full // o.minibatches)
-        data = course.rollout.rows()
-        if me == 0:
-            course.figures, course.minibatches = torch.zeros(len(FIGURES), device=self.device), 0
         orders = [generator(seed, "shuffle", epoch).permutation(rows) for epoch in range(o.epochs)]
-        batches = [b for order in orders for b in torch.from_numpy(order).split(size) if len(b) == min(size, rows)]  # type: ignore[no-untyped-call]
+        return [b for order in orders for b in torch.from_numpy(order).split(size) if len(b) == min(size, rows)]  # type: ignore[no-untyped-call]
+
+    def _update(self, course: Course, steps: int, seed: int, me: int, team: Team) -> None:
+        """Learn from a rollout; on a CPU lanes share each minibatch out, a GPU takes it whole."""
+        data, batches = course.learnt.rows(), self._batches(course, steps, seed)
         if self.device.type == "cuda":
-            team.meet(None, lambda _: self._descend_on_gpu(course, data, batches))
+            team.meet(None, lambda _: self._descend_alone(course, batches))
             return
+        if me == 0:
+            course.begin(len(FIGURES), self.device)
         team.meet(None, lambda _: self.network.scale.watch(data["returns"][batches[0]]))
         for number, batch in enumerate(batches):
             share = batch.tensor_split(course.lanes)[me]
@@ -354,8 +349,9 @@ class PPO(Agent):
         if following is not None:
             self.network.scale.watch(following)
 
-    def _descend_on_gpu(self, course: Course, data: Mapping[str, Tensor], batches: Sequence[Tensor]) -> None:
-        """All minibatches of a rollout, each one graph."""
+    def _descend_alone(self, course: Course, batches: Sequence[Tensor]) -> None:
+        """All minibatches of a rollout, on a GPU each one graph."""
+        data = course.learnt.rows()
 
         def work(batch: Tensor) -> Tensor:
             rows = {name: picked(tensor, batch) for name, tensor in data.items()}
@@ -365,9 +361,10 @@ class PPO(Agent):
             return figures
 
         run: Any = work
-        if self.options.graphs:
+        if self._captures:
             key = ("update", len(batches[0]))
             run = self._graphs.setdefault(key, Graph(work, undo=self.moving()))
+        course.begin(len(FIGURES), self.device)
         for batch in torch.stack(list(batches)).to(self.device):
             course.figures += run(batch)
         course.minibatches += len(batches)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -53,6 +54,9 @@ class Course:
     """One call of `practise`: its parts, and what lane 0 notes down on the way."""
 
     rollout: Rollout
+    """What is played."""
+    learnt: Rollout
+    """What is learnt from: the same one, or a copy while the next is played."""
     figures: Tensor
     minibatches = 0
 
@@ -64,6 +68,10 @@ class Course:
 
     report: Report
     tally: Tally
+
+    def begin(self, figures: int, device: torch.device) -> None:
+        """A new account of what learning says."""
+        self.figures, self.minibatches = torch.zeros(figures, device=device), 0
 
     def length(self, index: int) -> int:
         """Steps of a rollout: the first ones are a step longer where the budget does not divide."""

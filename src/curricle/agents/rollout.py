@@ -48,6 +48,16 @@ class Rollout:
         whole |= {name: getattr(self, name) for name in ("memory", "actions", "log_probs", "advantages", "returns")}
         return {name: tensor[: self.steps].flatten(0, 1) for name, tensor in whole.items()}
 
+    def copy(self, other: "Rollout") -> None:
+        """Take over all that another one holds."""
+        for name, mine in vars(self).items():
+            its = getattr(other, name)
+            for one, from_ in zip(mine.values(), its.values(), strict=True) if name == "seen" else ((mine, its),):
+                if isinstance(one, Tensor):
+                    one.copy_(from_)
+                elif isinstance(one, np.ndarray):
+                    np.copyto(one, from_)
+
     def judge(
         self, steps: int, cut: Sequence["Cut"], look_on: Callable[..., Tensor], gamma: float, trace: float
     ) -> None:

@@ -1,0 +1,82 @@
+"""Actor: the network that plays in practice.
+
+It is the network that learns, or, where the next rollout is played while the last one is learnt (`ahead`), a copy that
+follows it from one rollout to the next. On a GPU a lane's pass through it is one CUDA graph; a copy works in a stream
+that goes before the one that learns, for its passes are short and the worlds wait for them.
+"""
+
+import copy
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from curricle.agents.hardware import Graph, Pool, Row, halved
+from curricle.agents.nets import Network, Seen
+from curricle.agents.rollout import Lane, Look
+
+
+class Actor:
+    """Looks, remembers and chooses for the lanes of a practice."""
+
+    def __init__(self, network: Network, device: torch.device, *, ahead: bool, bf16: bool) -> None:
+        self.network, self.device, self.bf16 = copy.deepcopy(network) if ahead else network, device, bf16
+        self.row = Row(self.network) if ahead else None
+        self.stream = torch.cuda.Stream(priority=-1) if ahead and device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def follow(self, network: Network, row: Row) -> None:
+        """Become what the network that learns is now."""
+        if self.row:
+            self.row.whole.data.copy_(row.whole.data)
+            for mine, learnt in zip(self.network.buffers(), network.buffers(), strict=True):
+                mine.copy_(learnt)
+
+    @contextmanager
+    def stage(self) -> Iterator[None]:
+        """Where lanes work: all in one stream, which sees what was done before and is done when they leave."""
+        if self.stream is None:
+            yield
+            return
+        torch.cuda.synchronize()
+        with torch.cuda.stream(self.stream):
+            yield
+            self.stream.synchronize()
+
+    def look(
+        self, seen: Seen, memory: Tensor, before: Tensor, unlocked: Tensor, fresh: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """One forward pass of the rollout; see `rollout.Look`."""
+        with torch.no_grad():
+            with halved(self.device, self.bf16):
+                latents = self.network.encode(seen).float()
+            memory = self.network.recall(memory, before, latents, unlocked, fresh)
+            choice, values = self.network.decide(latents, memory)
+            policy = self.network.policy
+            actions = policy.sample(choice, noise)
+            return latents, memory, actions, policy.log_prob(choice, actions), self.network.scale.outward(values)
+
+    def capture(self, graphs: MutableMapping[Any, Graph], lanes: Sequence[Lane]) -> None:
+        """Make the graphs of all lanes."""
+        for lane in lanes:
+            self.looking(graphs, lane)
+
+    def looking(self, graphs: MutableMapping[Any, Graph], lane: Lane) -> Look:
+        """`look` as a graph of the lane's own."""
+        n, key = lane.vector.num_envs, ("look", lane.first, lane.vector.num_envs)
+        if key not in graphs:
+            graph = graphs[key] = Graph(self.look, pool=Pool(priority=-1) if self.stream else None)
+            seen = {name: buffer[0, lane.here] for name, buffer in lane.rollout.seen.items()}
+            mark = torch.zeros(n, 1, dtype=torch.bool, device=self.device)
+            noise = torch.zeros(n, self.network.policy.noisy, device=self.device)
+            graph(seen, lane.memory, lane.before, mark, mark, noise)
+        return graphs[key]
+
+    def worth(self, seen: Seen, memory: Tensor) -> Tensor:
+        """Values of observations, on the world's scale."""
+        with torch.no_grad():
+            with halved(self.device, self.bf16):
+                latents = self.network.encode(seen).float()
+            _, values = self.network.decide(latents, memory)
+            return self.network.scale.outward(values)
