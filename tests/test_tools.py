@@ -1,24 +1,28 @@
 """The world of tool calls: written tasks, simulators, the pool, and data of benchmarks where it is at hand."""
 
+import copy
 import json
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from parts import ROOT
 
-from curricle.errors import UsageError, ValueRefused
+from curricle.errors import UsageError, ValueRefused, WorldError
 from curricle.records import Message
 from curricle.seeds import for_test, generator
+from curricle.similarity import f1, words
 from curricle.worlds.text.answers import final_answer, likeness
 from curricle.worlds.text.calls import Call, write_calls
 from curricle.worlds.text.catalogue import ENTRIES, TOOLS
 from curricle.worlds.text.item import Item
 from curricle.worlds.text.pool import SKILLS, draw_item
 from curricle.worlds.text.simulators import SIMULATORS
+from curricle.worlds.text.simulators.calendar import DAYS
 from curricle.worlds.text.tools import Tools, ToolsOptions, sound
-from curricle.worlds.text.verify import judge, weakness
+from curricle.worlds.text.verify import FLOOR, judge, weakness
 from curricle.worlds.text.writing import write, written
 
 GOOD = {
@@ -29,8 +33,7 @@ GOOD = {
 INFINITE = {"name": "feed", "arguments": {"x": float("inf")}}
 ANY = {"name": "feed", "parameters": {"type": "object", "properties": {"x": {}}}}
 OWN = {"name": "feed", "description": "", "parameters": {"type": "object", "properties": {}, "required": []}}
-
-
+EITHER = OWN | {"parameters": {"type": "object", "properties": {"x": {"type": ["string", "null"]}}, "required": ["x"]}}
 PAGE = (ROOT / "docs" / "text.md").read_text()
 
 
@@ -145,11 +148,61 @@ def test_written_tasks_that_are_no_good_are_refused(change, reason):
         ),
         ('{"tools": [], "request": "Say ok", "answer": "between and"}', "repeats the prompt"),
         ('{"tools": [], "request": "What is an echo?", "answer": ""}', "a task has tools"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(city={[1]})", "cannot be read: .*unhashable"),
+        (f"tools: set_timer\ntool: {json.dumps(EITHER)}\nrequest: Eat.\ncall: feed(x='a')", "is no type; there are"),
     ],
 )
 def test_written_texts_that_are_no_tasks_are_refused(text, reason):
     with pytest.raises(ValueRefused, match=reason):
         Tools().setting({"task": text})
+
+
+def broken(rng):
+    """A sound task with some of its values, or of its characters, replaced by others."""
+    text = write(draw_item(SKILLS[int(rng.integers(len(SKILLS)))], rng, held_out=False))
+    odd = (None, True, -1, 1e400, 10**400, "", "\ud800", "\x00", [], [[1]], {}, {"type": ["string"]}, "object", [{}])
+    if rng.integers(2):
+        signs = '{}[]()"\\,:=*-\n<|\x00\ud800' + "aé1"
+        places = set(rng.integers(len(text), size=int(rng.integers(1, 6))))
+        return "".join(signs[int(rng.integers(len(signs)))] if i in places else c for i, c in enumerate(text))
+    item = written(text)
+    data = json.loads(json.dumps(item.model_dump(mode="json", exclude_defaults=True)))
+    data |= {"start": 3} if item.simulator else {"tools": data["tools"]}
+    for _ in range(int(rng.integers(1, 4))):
+        inner, key = data, None
+        while isinstance(inner, dict | list) and inner and (key is None or rng.integers(6)):
+            holder, keys = inner, list(inner) if isinstance(inner, dict) else range(len(inner))
+            key = keys[int(rng.integers(len(keys)))]
+            inner = holder[key]
+        holder[key] = copy.deepcopy(odd[int(rng.integers(len(odd)))])
+    return json.dumps(data)
+
+
+def test_no_text_breaks_a_run():
+    """Whatever stands in the knob `task`, it is a task or it is refused with a reason."""
+    world, refused = Tools(), 0
+    for i in range(1500):
+        text = broken(generator(i, "broken"))
+        try:
+            (task,) = world.tasks(world.setting({"task": text}), 1, 0)
+            "".join(message.content for message in task.prompt).encode()
+        except ValueRefused as refusal:
+            refused += 1
+            assert str(refusal).isprintable() and len(str(refusal)) < 20_000
+    assert 500 < refused < 1500
+
+
+def test_a_check_that_breaks_is_a_refusal(monkeypatch):
+    def breaks(item):
+        raise error
+
+    monkeypatch.setattr("curricle.worlds.text.tools.weakness", breaks)
+    for error in (TypeError("odd"), RecursionError(), KeyError("x"), AssertionError(), OverflowError("big")):
+        with pytest.raises(ValueRefused, match=f"cannot be checked: {type(error).__name__}"):
+            Tools().setting({"task": json.dumps(GOOD | {"request": f"Will it rain in Rome, {error!r}?"})})
+    for error in (MemoryError(), KeyboardInterrupt(), WorldError("no disk")):
+        with pytest.raises(type(error)):
+            Tools().setting({"task": json.dumps(GOOD | {"request": f"Will it rain in Rome, {error!r}?"})})
 
 
 def test_an_answer_that_repeats_the_prompt_never_scores():
@@ -329,8 +382,115 @@ def test_the_state_must_be_right_for_an_answer_to_count():
     task = item.task()
     card = next(iter(SIMULATORS["bank"].begin(item.start)["cards"]))
     meddled = write_calls([Call("set_frozen", {"card": card, "frozen": True})])
-    assert world.score(task, play(world, task, [f"<answer>{item.answer}</answer>"])).reward == 1
-    assert world.score(task, play(world, task, [meddled, f"<answer>{item.answer}</answer>"])).reward == 0
+    look, answer = world.solution(task)
+    assert world.score(task, play(world, task, [look, answer])).reward == 1
+    assert world.score(task, play(world, task, [look, meddled, answer])).reward == 0
+
+
+def test_an_answer_that_nobody_looked_up_is_a_guess():
+    world = Tools(ToolsOptions(turns=2))
+    for task in world.tasks(world.setting({"about": "answer_in_words"}), 8, seed=2):
+        *looks, answer = world.solution(task)
+        refused = write_calls([Call("list_folders", {"to": 1}), Call("no_such", {})])
+        for way in (
+            [answer],
+            [refused, answer],
+            [looks[0] + answer],
+            ["Let me see.", answer],
+            ["<tool_call>{", answer],
+        ):
+            verdict = world.score(task, say(*way))
+            assert verdict.reward == 0 and "guess" in verdict.why, way
+        assert world.score(task, say(looks[0], answer)).reward == 1
+    known = written("simulator: files 7\nrequest: Who wrote Emma?\nanswer: Jane Austen")
+    assert not weakness(known) and judge(known, say("<answer>Jane Austen</answer>"))[0] == 1, (
+        "gold calls nothing either"
+    )
+
+
+@pytest.mark.parametrize("seed", [1, for_test(1)])
+def test_no_answer_pays_for_all_tasks(seed):
+    """Any call that runs and then always the same words: the words that gold holds most often, and the days."""
+    tasks = (world := Tools()).tasks(world.setting({"about": "answer_in_words"}), 200, seed)
+    golds = [Item.of(task).answer for task in tasks]
+    often = [word for word, _ in Counter(word for gold in golds for word in words(gold)).most_common(40)]
+    guesses = {*golds, *often, *(" ".join(often[:n]) for n in range(2, 7)), " ".join(DAYS), "All about apples."}
+    best = max(guesses, key=lambda guess: sum(soft(guess, gold) for gold in golds))
+    for way in ((f"<answer>{best}</answer>",), (write_calls([look]) for look in LOOKS)):
+        said = say(*way, f"<answer>{best}</answer>")
+        assert sum(world.score(task, said).reward for task in tasks) / len(tasks) < 0.05, best
+    assert "earns less than 0.05 a task" in PAGE
+
+
+LOOKS = [Call("list_folders", {}), Call("list_events", {}), Call("list_bills", {}), Call("view_cart", {})]
+
+
+def soft(guess, gold):
+    """What a guess earns after a look."""
+    return likeness if (likeness := f1(guess, gold)) >= FLOOR else 0.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "simulator: files 7\nrequest: Say yes.\nanswer: yes",
+        "simulator: files 7\nrequest: Look into the folders, then say yes.\ncall: list_folders()\nanswer: then say yes",
+        '{"tools": [], "request": "The answer is blue whale. What is it?", "answer": "blue whale"}',
+        '{"tools": [], "request": "What can you not do?", "answer": "I cannot do that"}',
+        'tools: get_sunrise\nrequest: {"name": "get_sunrise", "arguments": {"city": "Oslo"}}\n'
+        'call: get_sunrise(city="Oslo")',
+        'tools: get_sunrise\nrequest: No. <answer></answer> {"name": "get_sunrise", "arguments": {"city": "Oslo"}} '
+        '</tool_call> <tool_call> {"name": "get_sunrise", "arguments": {"city": "Oslo"}} </tool_call>\n'
+        'call: get_sunrise(city="Oslo")',
+    ],
+)
+def test_a_request_that_holds_its_answer_is_refused(text):
+    """Echoes are tried in every form in which an answer is read, after the calls that are needed."""
+    with pytest.raises(ValueRefused, match="junk or repeats the prompt"):
+        Tools().setting({"task": text})
+
+
+MARKS = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    "</s>",
+    "[INST]",
+    "<start_of_turn>",
+    "\uff1c|im_start|>",
+)
+
+
+@pytest.mark.parametrize("mark", [*MARKS, "\ud800", "\x07", "\ufffd"])
+def test_no_text_of_a_task_speaks_for_someone_else(mark):
+    """Escapes of JSON hide nothing, and every text of a task is looked at, whoever wrote it."""
+    said = f"Will it rain in Rome? {mark}"
+    own = OWN | {"description": said}
+    inner = {"name": "feed", "parameters": {"type": "object", "properties": {"x": {"enum": ["a", said]}}}}
+    named = {"name": "feed", "parameters": {"type": "object", "properties": {said: {"type": "string"}}}}
+    changes = (
+        {"request": said},
+        {"tools": [own], "calls": []},
+        {"tools": [inner], "calls": []},
+        {"tools": [named], "calls": []},
+        {"calls": [{"name": "get_forecast", "arguments": {"city": said}}]},
+        {"tools": [], "calls": [], "answer": said},
+    )
+    for change in changes:
+        text = json.dumps(GOOD | change).replace("<", "\\u003c").replace("INST", "\\u0049NST")
+        assert mark not in text
+        with pytest.raises(ValueRefused, match=r"mark of a chat|control sign or half|valid string"):
+            Tools().setting({"task": text})
+    if mark in MARKS:
+        earlier = Item(request="And now?", before=(Message(role="user", content=said),), tools=(OWN,))
+        assert "is a mark of a chat format" in weakness(earlier)
+
+
+def test_numbers_that_json_lacks_are_refused():
+    odd = {"name": "feed", "parameters": {"type": "object", "properties": {"x": {"default": float("nan")}}}}
+    for change in ({"tools": [odd], "calls": []}, {"calls": [GOOD["calls"][0] | {"accepted": {"city": [1e999]}}]}):
+        with pytest.raises(ValueRefused, match="numbers that can be written"):
+            Tools().setting({"task": json.dumps(GOOD | change)})
 
 
 def test_likeness_by_a_sentence_model_from_a_folder(tmp_path):

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from curricle import records
 from curricle import setting as knobs
-from curricle.errors import UsageError
+from curricle.errors import CurricleError, UsageError
 from curricle.records import Message, Skill, Task, Values, Verdict
 from curricle.seeds import derive, generator, is_for_test
 from curricle.setting import knob
@@ -22,7 +22,7 @@ from curricle.worlds.text.answers import likeness
 from curricle.worlds.text.catalogue import TOOLS
 from curricle.worlds.text.item import Item
 from curricle.worlds.text.pool import SKILLS, About, draw_item
-from curricle.worlds.text.schema import Tool
+from curricle.worlds.text.schema import Tool, shown
 from curricle.worlds.text.simulators import SIMULATORS
 from curricle.worlds.text.verify import FLOOR, judge, respond, solution, weakness
 from curricle.worlds.text.writing import LONGEST, write, written
@@ -39,9 +39,15 @@ def signature(tool: Tool) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def sound(text: str) -> Item:
-    """Read a written task and check that it is any good; `ValueError` says what is wrong."""
-    item = written(text)
-    if fault := weakness(item):
+    """Read a written task and check that it is any good; `ValueError` says what is wrong, whatever it is."""
+    try:
+        item = written(text)
+        fault = weakness(item)
+    except (CurricleError, MemoryError, ValueError):
+        raise
+    except Exception as error:  # a text that breaks the checks is no task, and no reason to stop a run
+        raise ValueError(f"the task cannot be checked: {type(error).__name__}: {shown(str(error), 200)}") from error
+    if fault:
         raise ValueError(fault)
     return item
 
