@@ -14,6 +14,7 @@ from curricle.errors import UsageError, ValueRefused, WorldError
 from curricle.records import Message
 from curricle.seeds import for_test, generator
 from curricle.similarity import f1, words
+from curricle.world import TaskWorld
 from curricle.worlds.text.answers import final_answer, likeness
 from curricle.worlds.text.calls import Call, write_calls
 from curricle.worlds.text.catalogue import ENTRIES, TOOLS
@@ -341,6 +342,29 @@ def test_several_steps_compare_the_end_and_not_the_way():
         assert world.score(task, play(world, task, way)).reward == 0, way
     broken = play(world, task, ["<tool_call>{", move(30), "Done."])
     assert "not closed" in broken[1].content and world.score(task, broken).reward == 1
+
+
+def test_the_state_of_an_attempt_is_what_was_done_and_seen():
+    """The last words of the world are the same in all of these but one: GiGPO compares turns of equal states."""
+    bank, world = SIMULATORS["bank"].begin(7), Tools()
+    one, two = bank["accounts"]
+    task = written(
+        f'simulator: bank 7\nrequest: Freeze it.\ncall: set_frozen(card="{next(iter(bank["cards"]))}", frozen=true)'
+    ).task()
+    looks = [write_calls([Call(name, {})]) for name in ("list_accounts", "list_bills")]
+    ten, five = (
+        write_calls([Call("transfer", {"from_account": one, "to_account": two, "amount": n})]) for n in (10, 5)
+    )
+
+    def state(*ways):
+        return world.state(task, play(world, task, ways))
+
+    assert play(world, task, [ten])[-1] == play(world, task, [five])[-1] and state(ten) != state(five)
+    assert state(five, five) == state(f"First this. {ten}") != state(*looks, ten)
+    assert state(*looks, ten) == state(*looks[::-1], ten) != state(looks[0], ten)
+    assert state() == world.state(task, []) != state(looks[0])
+    assert TaskWorld.state(world, task, play(world, task, [ten])) == play(world, task, [ten])[-1].content
+    assert TaskWorld.state(world, task, say("?")) == task.prompt[-1].content
 
 
 def test_the_longest_tasks_can_be_done_call_by_call():

@@ -5,6 +5,8 @@ written task is refused unless it is sound (verify.py). `docs/text.md` has the f
 """
 
 import functools
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Self
 
@@ -24,7 +26,7 @@ from curricle.worlds.text.item import Item
 from curricle.worlds.text.pool import SKILLS, About, draw_item
 from curricle.worlds.text.schema import Tool, shown
 from curricle.worlds.text.simulators import SIMULATORS
-from curricle.worlds.text.verify import FLOOR, judge, respond, solution, weakness
+from curricle.worlds.text.verify import FLOOR, end, judge, respond, solution, weakness
 from curricle.worlds.text.writing import LONGEST, write, written
 
 EXAMPLES = 4
@@ -179,6 +181,11 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         """Results of the calls, until the agent answers in words or runs out of turns."""
         said = sum(message.role == "assistant" for message in transcript)
         return respond(Item.of(task), transcript) if said < self.options.turns else None
+
+    def state(self, task: Task, transcript: Sequence[Message]) -> str:
+        """A digest of the simulator's state and of all that was shown, in any order: "done" alone tells nothing."""
+        seen = sorted({message.content for message in transcript if message.role != "assistant"})
+        return hashlib.sha256(json.dumps([end(Item.of(task), transcript), seen]).encode()).hexdigest()
 
     def solution(self, task: Task) -> Sequence[str]:
         """Gold, as an agent would say it."""

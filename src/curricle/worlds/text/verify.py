@@ -18,6 +18,7 @@ from curricle.worlds.text.item import Item
 from curricle.worlds.text.matching import fault, same
 from curricle.worlds.text.schema import Json, arguments_fault, shown, tool_fault
 from curricle.worlds.text.simulators import SIMULATORS
+from curricle.worlds.text.simulators.base import State
 
 JUNK = ("", " ", "junk", "[", "{}", "null", "<tool_call></tool_call>", "<answer></answer>", "I cannot do that.")
 FORMS = ("{}", "<answer>{}</answer>", "<tool_call>{}</tool_call>", "```\n{}\n```")
@@ -54,6 +55,13 @@ def respond(item: Item, transcript: Sequence[Message]) -> Message | None:
     except Unreadable as error:
         content = json.dumps({"error": str(error)})
     return Message(role="user", content=f"<tool_response>\n{content}\n</tool_response>")
+
+
+def end(item: Item, transcript: Sequence[Message]) -> Json:
+    """The simulator's state after the agent's calls; None where there is no simulator."""
+    if not item.simulator:
+        return None
+    return _after(item, [message.content for message in transcript if message.role == "assistant"])
 
 
 def solution(item: Item) -> list[str]:
@@ -132,10 +140,7 @@ def _wrong_calls(item: Item, said: str) -> str:
 def _wrong_end(item: Item, said: Sequence[str]) -> str:
     """Compare the end of the agent's calls with the end of gold's."""
     simulator = SIMULATORS[item.simulator]
-    mine, gold = (simulator.begin(item.start) for _ in range(2))
-    for text in said:
-        for call in _readable(text):
-            mine, _ = simulator.run(mine, call)
+    mine, gold = _after(item, said), simulator.begin(item.start)
     for wanted in item.calls:
         gold, _ = simulator.run(gold, wanted.call)
     return "" if same(simulator.essence(mine), simulator.essence(gold)) else "the end state is not gold's"
@@ -155,14 +160,20 @@ def _looked(item: Item, said: Sequence[str]) -> bool:
 def _play(item: Item, said: Sequence[str], calls: Sequence[Call]) -> list[Json]:
     """The results of the last turn's calls, after all turns before it."""
     simulator = SIMULATORS[item.simulator]
-    state, results = simulator.begin(item.start), []
-    for text in said:
-        for call in _readable(text):
-            state, _ = simulator.run(state, call)
+    state, results = _after(item, said), []
     for call in calls:
         state, result = simulator.run(state, call)
         results.append(result)
     return results
+
+
+def _after(item: Item, said: Sequence[str]) -> State:
+    """The state after all calls of some turns."""
+    simulator, state = SIMULATORS[item.simulator], SIMULATORS[item.simulator].begin(item.start)
+    for text in said:
+        for call in _readable(text):
+            state, _ = simulator.run(state, call)
+    return state
 
 
 def _readable(text: str) -> list[Call]:
