@@ -84,7 +84,7 @@ def test_junk_and_echoes_score_nothing(drawn):
     world, tasks = drawn
     for task in tasks:
         echoes = [message.content for message in task.prompt]
-        for text in (*JUNK, *echoes, "\n".join(echoes)):
+        for text in (*JUNK, *echoes, "\n".join(echoes), *(f"<answer>{echo}</answer>" for echo in echoes)):
             verdict = world.score(task, attempt(world, task, [text]))
             assert (verdict.reward, verdict.skills) == (0, ()), (task.id, text[:80])
             assert verdict.why
