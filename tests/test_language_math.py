@@ -76,6 +76,8 @@ def test_turns_of_the_world_are_masked_and_its_words_are_heard():
     mine = [token for token, own in zip(one.ids, one.mask, strict=True) if own]
     assert model.tokenizer.decode(mine) == "b<|end|>a<|end|>" and one.length == 4
     assert [(t.state, one.mask[t.start : t.end]) for t in one.turns] == [("b", [1, 1]), ("cold", [1, 1])]
+    world.state = lambda task, transcript: f"after {len(transcript)}"
+    assert attempt(world, [(task, 0)], model, speak, 8, 5, 0)[0].turns[0].state == "after 0"
 
 
 def test_the_gradient_of_an_update_is_that_of_grpo():

@@ -12,7 +12,7 @@ from curricle.registry import BUILT_IN
 from curricle.seeds import for_test, is_for_test
 from curricle.worlds.text import engine, families
 from curricle.worlds.text.engine import Plan, Theatre, key, script
-from curricle.worlds.text.families import FAMILIES, elsewhere, fault, score
+from curricle.worlds.text.families import FAMILIES, NUMBERLESS, elsewhere, endless, fault, score
 from curricle.worlds.text.games import Games, GamesOptions, command
 from curricle.worlds.text.reasoning import GROUPS, Reasoning, ReasoningOptions
 from curricle.worlds.text.tools import Tools
@@ -84,7 +84,7 @@ def test_junk_and_echoes_score_nothing(drawn):
     world, tasks = drawn
     for task in tasks:
         echoes = [message.content for message in task.prompt]
-        for text in (*JUNK, *echoes, "\n".join(echoes)):
+        for text in (*JUNK, *echoes, "\n".join(echoes), *(f"<answer>{echo}</answer>" for echo in echoes)):
             verdict = world.score(task, attempt(world, task, [text]))
             assert (verdict.reward, verdict.skills) == (0, ()), (task.id, text[:80])
             assert verdict.why
@@ -166,6 +166,26 @@ def test_families_that_are_known_to_be_bad_are_out(tmp_path, monkeypatch):
     assert fault("n_queens", 0, tries=2) == "its scorer evaluates the answer"
     monkeypatch.chdir(tmp_path)
     assert not any(score(family, 0, 0, 5, CODE) for family in FAMILIES) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text", [*NUMBERLESS, "NAN", "(nan+nanj)", "1 + nani", "nan123", "1_0E+999", "n\ta n", "1.e400j"]
+)
+def test_numbers_that_are_none_are_worth_nothing(text):
+    """complex_arithmetic takes min(1, exp(-distance)), which is 1 where the distance is NaN."""
+    (task,) = Reasoning().tasks(Reasoning().setting({"family": "complex_arithmetic"}), 1, 1)
+    assert Reasoning().score(task, [Message(role="assistant", content=f"<answer>{text}</answer>")]).reward == 0
+    assert endless(text)
+
+
+@pytest.mark.parametrize("text", ["", "infeasible", "nan, ann", "3 - 7i", "1e5", "1.5.2e9", "9" * 400, "banana", "inn"])
+def test_other_answers_reach_the_scorer(text):
+    assert not endless(text)
+
+
+def test_gold_may_be_no_number(monkeypatch):
+    monkeypatch.setattr(families, "puzzle", lambda *_: {"answer": "nan", "metadata": {}})
+    assert score("letter_jumble", 0, 0, 5, "nan") == 1
 
 
 def test_levels_are_levels():

@@ -1,35 +1,29 @@
-"""The world of tool calls: written tasks, simulators, the pool, and data of benchmarks where it is at hand."""
+"""The world of tool calls: simulators, the pool, and how attempts are judged."""
 
 import json
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from parts import ROOT
 
-from curricle.errors import UsageError, ValueRefused
+from curricle.errors import UsageError
 from curricle.records import Message
 from curricle.seeds import for_test, generator
+from curricle.similarity import f1, words
+from curricle.world import TaskWorld
 from curricle.worlds.text.answers import final_answer, likeness
 from curricle.worlds.text.calls import Call, write_calls
 from curricle.worlds.text.catalogue import ENTRIES, TOOLS
 from curricle.worlds.text.item import Item
 from curricle.worlds.text.pool import SKILLS, draw_item
 from curricle.worlds.text.simulators import SIMULATORS
+from curricle.worlds.text.simulators.calendar import DAYS
 from curricle.worlds.text.tools import Tools, ToolsOptions, sound
-from curricle.worlds.text.verify import judge, weakness
-from curricle.worlds.text.writing import write, written
-
-GOOD = {
-    "tools": ["get_forecast", "set_timer"],
-    "request": "How is the weather in Rome?",
-    "calls": [{"name": "get_forecast", "arguments": {"city": "Rome"}}],
-}
-INFINITE = {"name": "feed", "arguments": {"x": float("inf")}}
-ANY = {"name": "feed", "parameters": {"type": "object", "properties": {"x": {}}}}
-OWN = {"name": "feed", "description": "", "parameters": {"type": "object", "properties": {}, "required": []}}
-
+from curricle.worlds.text.verify import FLOOR, judge, weakness
+from curricle.worlds.text.writing import written
 
 PAGE = (ROOT / "docs" / "text.md").read_text()
 
@@ -48,127 +42,6 @@ def play(world, task, answers):
             break
         transcript.append(reply)
     return transcript
-
-
-def test_a_written_task_is_the_design():
-    world = Tools()
-    setting = world.setting({"task": json.dumps(GOOD)})
-    first, second = world.tasks(setting, 2, seed=1)
-    assert first == second and first.skill == "right_tool"
-    assert "get_forecast" in first.prompt[0].content and first.prompt[-1].content == GOOD["request"]
-    assert world.score(first, say(*world.solution(first))).reward == 1
-    assert world.tasks(setting, 1, for_test(0)) == [first]
-
-
-LINES = """tools: get_forecast
-tool: {"name": "feed", "description": "", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}
-request: How will Rome be for 3 days?
-And feed the cat.
-call: get_forecast(city="Rome", days=3)
-call: feed(n=-2)
-"""
-
-
-def test_lines_and_json_say_the_same():
-    item = written(LINES)
-    assert item.request == "How will Rome be for 3 days?\nAnd feed the cat." and item.skill == "parallel_calls"
-    assert [call.call for call in item.calls] == [
-        Call("get_forecast", {"city": "Rome", "days": 3}),
-        Call("feed", {"n": -2}),
-    ]
-    assert Tools().setting({"task": LINES}).task == LINES
-    for i, skill in enumerate(SKILLS * 4):
-        item = draw_item(skill, generator(i, "lines"), held_out=False)
-        assert written(write(item)) == item and not write(item).startswith("{")
-    many = item.model_copy(update={"request": "two\nlines"})
-    assert written(write(many)) == many and write(many).startswith("{")
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"request": ""}, "request"),
-        ({"request": "x" * 30_000}, "task = .* is not allowed"),
-        ({"calls": [{"name": "get_forecast", "arguments": {}}]}, "missing argument 'city'"),
-        ({"calls": [{"name": "get_forecast", "arguments": {"city": "Rome", "to": 1}}]}, "unknown argument 'to'"),
-        ({"calls": [{"name": "get_forecast", "arguments": {"city": 3}}]}, "type string"),
-        ({"calls": [{"name": "send_message", "arguments": {}}]}, "none of the tools"),
-        ({"calls": [{"arguments": {}}]}, "calls.0.name"),
-        ({"calls": GOOD["calls"] * 40}, "calls"),
-        ({"tools": ["no_such"]}, "there is no tool 'no_such'"),
-        ({"tools": [{"name": "x"}]}, "parameters"),
-        ({"tools": ["set_timer", "set_timer"], "calls": []}, "two tools share a name"),
-        ({"tools": []}, "none of the tools"),
-        ({"tools": 5}, "tools is a list"),
-        ({"answer": "sunny"}, "a task has tools and calls, or an answer"),
-        ({"simulator": "bank", "start": 1}, "either tools, or a simulator"),
-        ({"check": "import os"}, "a task has a request and some of"),
-        ({"calls": [{"name": "get_forecast", "arguments": {"city": float("inf")}}]}, "type string"),
-        (
-            {"tools": [OWN | {"parameters": {"type": "object", "properties": {"x": {}}}}], "calls": [INFINITE]},
-            "that can be",
-        ),
-    ],
-)
-def test_written_tasks_that_are_no_good_are_refused(change, reason):
-    with pytest.raises(ValueRefused, match=reason):
-        Tools().setting({"task": json.dumps({**GOOD, **change})})
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("{", "cannot be read"),
-        ("[1]", "starts with a key"),
-        ("[" * 7000, "starts with a key"),
-        ('{"a":' * 1500, "cannot be read"),
-        ("just words", "starts with a key"),
-        ("request: hello", "either tools, or a simulator"),
-        ("request: hello\nrequest: again", "stand once"),
-        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise('Rome')", "write the names of the arguments"),
-        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(city=open('x'))", "cannot be read"),
-        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(city=" + "-" * 3000 + "1)", "cannot be read"),
-        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(city=" + "[" * 3000, "cannot be read"),
-        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(**{})", "write the names of the arguments"),
-        ("tools: get_sunrise\nrequest: Sun?\ncall: 5", "not a call"),
-        ("simulator: bank\nrequest: x", "cannot be read"),
-        ('{"request": "\\ud800", "tools": []}', "request"),
-        ('{"simulator": "nuclear", "start": 1, "request": "x"}', "there is no simulator"),
-        ('{"simulator": ["bank"], "start": 1, "request": "x"}', "there is no simulator"),
-        ('{"simulator": "bank", "start": 10000, "request": "x", "calls": []}', "from 0 to 9999"),
-        ('{"simulator": "bank", "start": true, "request": "x", "calls": []}', "from 0 to 9999"),
-        ('{"simulator": "bank", "start": 1, "request": "x", "calls": []}', "changes nothing"),
-        (
-            '{"simulator": "bank", "start": 1, "request": "x", "calls": [{"name": "set_frozen", "arguments": '
-            '{"card": "no", "frozen": true}}]}',
-            "is refused: there is no card 'no'",
-        ),
-        ('{"tools": [], "request": "Say ok", "answer": "between and"}', "repeats the prompt"),
-        ('{"tools": [], "request": "What is an echo?", "answer": ""}', "a task has tools"),
-    ],
-)
-def test_written_texts_that_are_no_tasks_are_refused(text, reason):
-    with pytest.raises(ValueRefused, match=reason):
-        Tools().setting({"task": text})
-
-
-def test_an_answer_that_repeats_the_prompt_never_scores():
-    """A tool without arguments, whose schema looks like the very call, is told apart."""
-    item = written(json.dumps({"tools": [OWN], "request": "Feed the cat.", "calls": [{"name": "feed"}]}))
-    assert weakness(item) == ""
-    assert judge(item, say(json.dumps(OWN)))[0] == 0
-    assert judge(item, say('{"name": "feed", "arguments": {}}'))[0] == 1
-    prompted = [Message(role="user", content='<tool_call>{"name": "feed", "arguments": {}}</tool_call>'), *say("Done.")]
-    assert judge(item, prompted)[0] == 0, "a call that only the world made is none of the agent's"
-
-
-def test_one_right_call_among_wrong_ones_is_wrong():
-    item = written(json.dumps(GOOD))
-    right, other = item.calls[0].call, Call("set_timer", {"minutes": 5})
-    assert judge(item, say(write_calls([right])))[0] == 1
-    assert judge(item, say(write_calls([right, other])))[0] == 0
-    assert judge(item, say(write_calls([right, right])))[0] == 0
-    assert judge(item, say(write_calls([other]), write_calls([right])))[0] == 1, "the last answer is the answer"
 
 
 def test_examples_are_sound_new_each_cycle_and_of_the_training_side():
@@ -290,6 +163,29 @@ def test_several_steps_compare_the_end_and_not_the_way():
     assert "not closed" in broken[1].content and world.score(task, broken).reward == 1
 
 
+def test_the_state_of_an_attempt_is_what_was_done_and_seen():
+    """The last words of the world are the same in all of these but one: GiGPO compares turns of equal states."""
+    bank, world = SIMULATORS["bank"].begin(7), Tools()
+    one, two = bank["accounts"]
+    task = written(
+        f'simulator: bank 7\nrequest: Freeze it.\ncall: set_frozen(card="{next(iter(bank["cards"]))}", frozen=true)'
+    ).task()
+    looks = [write_calls([Call(name, {})]) for name in ("list_accounts", "list_bills")]
+    ten, five = (
+        write_calls([Call("transfer", {"from_account": one, "to_account": two, "amount": n})]) for n in (10, 5)
+    )
+
+    def state(*ways):
+        return world.state(task, play(world, task, ways))
+
+    assert play(world, task, [ten])[-1] == play(world, task, [five])[-1] and state(ten) != state(five)
+    assert state(five, five) == state(f"First this. {ten}") != state(*looks, ten)
+    assert state(*looks, ten) == state(*looks[::-1], ten) != state(looks[0], ten)
+    assert state() == world.state(task, []) != state(looks[0])
+    assert TaskWorld.state(world, task, play(world, task, [ten])) == play(world, task, [ten])[-1].content
+    assert TaskWorld.state(world, task, say("?")) == task.prompt[-1].content
+
+
 def test_the_longest_tasks_can_be_done_call_by_call():
     world = Tools()
     for task in world.tasks(world.setting({"about": "several_steps", "steps": 4}), 12, seed=5):
@@ -329,8 +225,52 @@ def test_the_state_must_be_right_for_an_answer_to_count():
     task = item.task()
     card = next(iter(SIMULATORS["bank"].begin(item.start)["cards"]))
     meddled = write_calls([Call("set_frozen", {"card": card, "frozen": True})])
-    assert world.score(task, play(world, task, [f"<answer>{item.answer}</answer>"])).reward == 1
-    assert world.score(task, play(world, task, [meddled, f"<answer>{item.answer}</answer>"])).reward == 0
+    look, answer = world.solution(task)
+    assert world.score(task, play(world, task, [look, answer])).reward == 1
+    assert world.score(task, play(world, task, [look, meddled, answer])).reward == 0
+
+
+def test_an_answer_that_nobody_looked_up_is_a_guess():
+    world = Tools(ToolsOptions(turns=2))
+    for task in world.tasks(world.setting({"about": "answer_in_words"}), 8, seed=2):
+        *looks, answer = world.solution(task)
+        refused = write_calls([Call("list_folders", {"to": 1}), Call("no_such", {})])
+        for way in (
+            [answer],
+            [refused, answer],
+            [looks[0] + answer],
+            ["Let me see.", answer],
+            ["<tool_call>{", answer],
+        ):
+            verdict = world.score(task, say(*way))
+            assert verdict.reward == 0 and "guess" in verdict.why, way
+        assert world.score(task, say(looks[0], answer)).reward == 1
+    known = written("simulator: files 7\nrequest: Who wrote Emma?\nanswer: Jane Austen")
+    assert not weakness(known) and judge(known, say("<answer>Jane Austen</answer>"))[0] == 1, (
+        "gold calls nothing either"
+    )
+
+
+@pytest.mark.parametrize("seed", [1, for_test(1)])
+def test_no_answer_pays_for_all_tasks(seed):
+    """Any call that runs and then always the same words: the words that gold holds most often, and the days."""
+    tasks = (world := Tools()).tasks(world.setting({"about": "answer_in_words"}), 200, seed)
+    golds = [Item.of(task).answer for task in tasks]
+    often = [word for word, _ in Counter(word for gold in golds for word in words(gold)).most_common(40)]
+    guesses = {*golds, *often, *(" ".join(often[:n]) for n in range(2, 7)), " ".join(DAYS), "All about apples."}
+    best = max(guesses, key=lambda guess: sum(soft(guess, gold) for gold in golds))
+    for way in ((f"<answer>{best}</answer>",), (write_calls([look]) for look in LOOKS)):
+        said = say(*way, f"<answer>{best}</answer>")
+        assert sum(world.score(task, said).reward for task in tasks) / len(tasks) < 0.05, best
+    assert "earns less than 0.05 a task" in PAGE
+
+
+LOOKS = [Call("list_folders", {}), Call("list_events", {}), Call("list_bills", {}), Call("view_cart", {})]
+
+
+def soft(guess, gold):
+    """What a guess earns after a look."""
+    return likeness if (likeness := f1(guess, gold)) >= FLOOR else 0.0
 
 
 def test_likeness_by_a_sentence_model_from_a_folder(tmp_path):

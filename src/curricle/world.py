@@ -169,6 +169,14 @@ class TaskWorld(World):
         """The world's answer to the agent's last message, or None when the attempt is over (here: after one answer)."""
         return None
 
+    def state(self, task: Task, transcript: Sequence[Message]) -> str:
+        """Where an attempt stands: attempts in the same state can be compared by what they do next (GiGPO).
+
+        Here it is what the world said last; a world whose last words do not tell all says more.
+        """
+        said = [message.content for message in (*task.prompt, *transcript) if message.role != "assistant"]
+        return said[-1] if said else ""
+
     def solution(self, task: Task) -> Sequence[str]:
         """What a perfect agent would say, turn by turn; nothing where the world does not know."""
         return ()

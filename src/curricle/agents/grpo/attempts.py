@@ -23,7 +23,7 @@ Speak = Callable[[Sequence[list[int]], int], list[Reply]]
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn of the agent: its first token, the one past its last, and what it saw before."""
+    """One turn of the agent: its first token, the one past its last, and the world's state before it."""
 
     start: int
     end: int
@@ -70,7 +70,7 @@ def attempt(
             break
         replies = speak([one.prompt + one.ids for one in going], derive(seed, "turn", turn))
         for one, reply in zip(going, replies, strict=True):
-            _hear(one, reply, causal)
+            _hear(one, reply, world, causal)
         if turn + 1 < turns:
             going = [one for one in going if not one.fault and _goes_on(one, world, causal, room)]
     for one in tries:
@@ -87,10 +87,10 @@ def _fits(one: Attempt, context: int, room: int) -> bool:
     return False
 
 
-def _hear(one: Attempt, reply: Reply, causal: Causal) -> None:
+def _hear(one: Attempt, reply: Reply, world: TaskWorld, causal: Causal) -> None:
     """Add what the agent said."""
-    seen = one.transcript[-1].content if one.transcript else one.task.prompt[-1].content
-    one.turns.append(Turn(len(one.ids), len(one.ids) + len(reply.ids), seen))
+    state = world.state(one.task, one.transcript)
+    one.turns.append(Turn(len(one.ids), len(one.ids) + len(reply.ids), state))
     one.ids += reply.ids
     one.mask += [1] * len(reply.ids)
     words = spoken(causal.tokenizer, reply.ids, causal.ends)

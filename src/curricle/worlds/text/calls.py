@@ -12,6 +12,7 @@ and neither does what stands between `<think>` and `</think>`. `[]` says in so m
 
 import ast
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -63,7 +64,9 @@ def spoken(text: str) -> str:
 
 def read_python_call(text: str, order: Mapping[str, Sequence[str]]) -> Call:
     """Read a call written as Python, `cd(folder="a")`: parsed, never run. `order` has the arguments of each tool."""
-    tree = ast.parse(text.strip(), mode="eval").body
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of odd escapes and numbers, which are the writer's
+        tree = ast.parse(text.strip(), mode="eval").body
     if not isinstance(tree, ast.Call):
         raise ValueError(f"not a call like f(x=1): {shown(text)}")
     name = ast.unparse(tree.func)

@@ -12,6 +12,7 @@ import inspect
 import io
 import itertools
 import json
+import math
 import os
 import re
 import signal
@@ -32,7 +33,24 @@ SIZE = 2**31
 TRIES, PATIENCE = 12, 10
 LOW = 0.5
 """Scorers give grains for the right form or for answers that hold the right one; what is below this is nothing."""
-JUNK = ("junk", "I do not know", "?", "{}", "[]", "null", "[[[[", "-", "\x00\u202e", "a" * 300)
+NUMBERLESS = (
+    "nan",
+    "-NaN",
+    "nanj",
+    "nan + nani",
+    "n a n",
+    "sNaN",
+    "inf",
+    "-Infinity",
+    "inf+infj",
+    "1e999",
+    "[nan, nan]",
+)
+JUNK = ("junk", "I do not know", "?", "{}", "[]", "null", "[[[[", "-", "\x00\u202e", "a" * 300, *NUMBERLESS)
+ENDLESS = re.compile(r"s?nan|inf(?:inity)?")
+POWER = re.compile(r"\d+(?:\.\d*)?e\+?\d+")
+LETTER = re.compile(r"[^\W\d_eij]")
+"""A letter that stands in words and in no number: not those of 1e5 and 3j."""
 RUNS_CODE = re.compile(r"\b(eval|exec|parse_expr|sympify)\(")
 FAMILIES: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
 """Family: its group, how many levels of it are good, and how many attributes may be one level ahead."""
@@ -69,10 +87,20 @@ def score(family: str, level: int, ahead: int, number: int, answer: str) -> floa
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             entry = puzzle(family, level, ahead, number)
+            if endless(answer) and not endless(entry["answer"]):
+                return 0.0  # a distance to NaN is NaN, and min(1.0, NaN) is 1
             found = float(dataset(family, level, ahead).score_answer(answer, entry=entry))
     except Exception:  # scorers parse the answer as they like, and break in as many ways
         return 0.0
     return min(1.0, found) if found >= LOW else 0.0  # NaN compares as no
+
+
+def endless(text: str) -> bool:
+    """Whether a text is one or more numbers and nothing else, and some of them are NaN or infinite."""
+    plain = "".join(text.split()).lower().replace("_", "")  # scorers take out spaces, and Python reads 1_0 as 10
+    rest, found = ENDLESS.subn("", plain)
+    found += sum(math.isinf(float(number)) for number in POWER.findall(plain))
+    return bool(found) and not LETTER.search(rest)
 
 
 def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES) -> str:

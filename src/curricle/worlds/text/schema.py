@@ -66,7 +66,7 @@ def schema_fault(schema: Json, depth: int = 0) -> str:
     if unknown := set(schema) - KEYS:
         return f"unknown key {shown(min(unknown))} in a schema"
     kind = schema.get("type")
-    if kind is not None and kind not in KINDS:
+    if kind is not None and (not isinstance(kind, str) or kind not in KINDS):
         return f"{shown(kind)} is no type; there are {', '.join(KINDS)}"
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(properties, Mapping) or not isinstance(required, list):

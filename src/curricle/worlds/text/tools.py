@@ -5,6 +5,8 @@ written task is refused unless it is sound (verify.py). `docs/text.md` has the f
 """
 
 import functools
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Self
 
@@ -12,7 +14,7 @@ from pydantic import Field, model_validator
 
 from curricle import records
 from curricle import setting as knobs
-from curricle.errors import UsageError
+from curricle.errors import CurricleError, UsageError
 from curricle.records import Message, Skill, Task, Values, Verdict
 from curricle.seeds import derive, generator, is_for_test
 from curricle.setting import knob
@@ -22,9 +24,9 @@ from curricle.worlds.text.answers import likeness
 from curricle.worlds.text.catalogue import TOOLS
 from curricle.worlds.text.item import Item
 from curricle.worlds.text.pool import SKILLS, About, draw_item
-from curricle.worlds.text.schema import Tool
+from curricle.worlds.text.schema import Tool, shown
 from curricle.worlds.text.simulators import SIMULATORS
-from curricle.worlds.text.verify import FLOOR, judge, respond, solution, weakness
+from curricle.worlds.text.verify import FLOOR, end, judge, respond, solution, weakness
 from curricle.worlds.text.writing import LONGEST, write, written
 
 EXAMPLES = 4
@@ -39,9 +41,15 @@ def signature(tool: Tool) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def sound(text: str) -> Item:
-    """Read a written task and check that it is any good; `ValueError` says what is wrong."""
-    item = written(text)
-    if fault := weakness(item):
+    """Read a written task and check that it is any good; `ValueError` says what is wrong, whatever it is."""
+    try:
+        item = written(text)
+        fault = weakness(item)
+    except (CurricleError, MemoryError, ValueError):
+        raise
+    except Exception as error:  # a text that breaks the checks is no task, and no reason to stop a run
+        raise ValueError(f"the task cannot be checked: {type(error).__name__}: {shown(str(error), 200)}") from error
+    if fault:
         raise ValueError(fault)
     return item
 
@@ -173,6 +181,11 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         """Results of the calls, until the agent answers in words or runs out of turns."""
         said = sum(message.role == "assistant" for message in transcript)
         return respond(Item.of(task), transcript) if said < self.options.turns else None
+
+    def state(self, task: Task, transcript: Sequence[Message]) -> str:
+        """A digest of the simulator's state and of all that was shown, in any order: "done" alone tells nothing."""
+        seen = sorted({message.content for message in transcript if message.role != "assistant"})
+        return hashlib.sha256(json.dumps([end(Item.of(task), transcript), seen]).encode()).hexdigest()
 
     def solution(self, task: Task) -> Sequence[str]:
         """Gold, as an agent would say it."""

@@ -2,7 +2,8 @@
 
 Only what the agent said counts: a call that stands in the prompt alone is no call. Single-answer tasks compare calls
 (matching.py). Tasks with a simulator run the agent's calls turn by turn and compare the end state with gold's. An
-answer in words, where one is asked for, is compared by its likeness in [0, 1]; a wrong end state makes it worthless.
+answer in words, where one is asked for, is compared by its likeness in [0, 1]; a wrong end state makes it worthless. So
+does guessing: where gold makes calls, one that ran has to come before the answer.
 """
 
 import json
@@ -12,12 +13,16 @@ from curricle.records import Message
 from curricle.similarity import f1
 from curricle.worlds.text.answers import final_answer
 from curricle.worlds.text.calls import Call, Unreadable, read_calls, write_calls
+from curricle.worlds.text.hostile import hostile
 from curricle.worlds.text.item import Item
 from curricle.worlds.text.matching import fault, same
 from curricle.worlds.text.schema import Json, arguments_fault, shown, tool_fault
 from curricle.worlds.text.simulators import SIMULATORS
+from curricle.worlds.text.simulators.base import State
 
 JUNK = ("", " ", "junk", "[", "{}", "null", "<tool_call></tool_call>", "<answer></answer>", "I cannot do that.")
+FORMS = ("{}", "<answer>{}</answer>", "<tool_call>{}</tool_call>", "```\n{}\n```")
+"""Where an answer is looked for (answers.py, calls.py)."""
 FLOOR = 0.3
 Likeness = Callable[[str, str], float]
 
@@ -30,6 +35,8 @@ def judge(
     if not said:
         return 0.0, "no answer"
     wrong = _wrong_end(item, said) if item.simulator else _wrong_calls(item, said[-1]) if not item.answer else ""
+    if item.simulator and item.answer and item.calls and not wrong and not _looked(item, said[:-1]):
+        wrong = "an answer without a call before it is a guess"
     if wrong or not item.answer:
         return float(not wrong), wrong
     reward = likeness(final_answer(said[-1]), item.answer)
@@ -50,6 +57,13 @@ def respond(item: Item, transcript: Sequence[Message]) -> Message | None:
     return Message(role="user", content=f"<tool_response>\n{content}\n</tool_response>")
 
 
+def end(item: Item, transcript: Sequence[Message]) -> Json:
+    """The simulator's state after the agent's calls; None where there is no simulator."""
+    if not item.simulator:
+        return None
+    return _after(item, [message.content for message in transcript if message.role == "assistant"])
+
+
 def solution(item: Item) -> list[str]:
     """What a perfect agent says, turn by turn."""
     calls = [gold.call for gold in item.calls]
@@ -60,7 +74,12 @@ def solution(item: Item) -> list[str]:
 
 
 def weakness(item: Item) -> str:
-    """Why an item is no good task, in words; empty where it is: gold runs and scores 1, junk and echoes score 0."""
+    """Why an item is no good task, in words; empty where it is: gold runs and scores 1, junk and echoes score 0.
+
+    Junk and echoes are tried in all forms of an answer, and answers in words as if gold's calls had been made before.
+    """
+    if found := hostile(item.model_dump()):
+        return found
     if bad := next((wrong for tool in item.tools if (wrong := tool_fault(tool))), ""):
         return bad
     if len(item.known) != len(SIMULATORS[item.simulator].tools if item.simulator else item.tools):
@@ -70,6 +89,8 @@ def weakness(item: Item) -> str:
             return f"gold calls {shown(gold.name)}, which is none of the tools"
         if wrong := arguments_fault(item.known[gold.name]["parameters"], gold.arguments):
             return f"gold calls {shown(gold.name)} wrongly: {wrong}"
+    if not _finite(item.model_dump()):
+        return "a task has numbers that can be written, not NaN or infinite ones"
     if not item.simulator and bool(item.answer) == bool(item.tools):
         return "a task has tools and calls, or an answer in words and no tools, or a simulator"
     if item.simulator and (wrong := _gold_run(item)):
@@ -77,11 +98,22 @@ def weakness(item: Item) -> str:
     messages = [Message(role="assistant", content=text) for text in solution(item)]
     if judge(item, messages)[0] != 1:
         return f"gold itself does not score 1: {judge(item, messages)[1]}"
+    echoed = item.model_copy(update={"simulator": ""}) if item.answer else item
     prompt = [message.content for message in item.task().prompt]
     for text in (*JUNK, *prompt, "\n".join(prompt), "\n".join(json.dumps(tool) for tool in item.tools)):
-        if judge(item, [Message(role="assistant", content=text)])[0]:
-            return f"an answer that is junk or repeats the prompt scores: {shown(text)}"
+        for said in (form.format(text) for form in FORMS):
+            if judge(echoed, [Message(role="assistant", content=said)])[0]:
+                return f"an answer that is junk or repeats the prompt scores: {shown(said)}"
     return ""
+
+
+def _finite(data: Json) -> bool:
+    """Whether JSON can hold all numbers of data."""
+    try:
+        json.dumps(data, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _gold_run(item: Item) -> str:
@@ -108,26 +140,40 @@ def _wrong_calls(item: Item, said: str) -> str:
 def _wrong_end(item: Item, said: Sequence[str]) -> str:
     """Compare the end of the agent's calls with the end of gold's."""
     simulator = SIMULATORS[item.simulator]
-    mine, gold = (simulator.begin(item.start) for _ in range(2))
-    for text in said:
-        for call in _readable(text):
-            mine, _ = simulator.run(mine, call)
+    mine, gold = _after(item, said), simulator.begin(item.start)
     for wanted in item.calls:
         gold, _ = simulator.run(gold, wanted.call)
     return "" if same(simulator.essence(mine), simulator.essence(gold)) else "the end state is not gold's"
 
 
+def _looked(item: Item, said: Sequence[str]) -> bool:
+    """Whether a call of these turns ran."""
+    simulator, state = SIMULATORS[item.simulator], SIMULATORS[item.simulator].begin(item.start)
+    for text in said:
+        for call in _readable(text):
+            state, result = simulator.run(state, call)
+            if "error" not in result:
+                return True
+    return False
+
+
 def _play(item: Item, said: Sequence[str], calls: Sequence[Call]) -> list[Json]:
     """The results of the last turn's calls, after all turns before it."""
     simulator = SIMULATORS[item.simulator]
-    state, results = simulator.begin(item.start), []
-    for text in said:
-        for call in _readable(text):
-            state, _ = simulator.run(state, call)
+    state, results = _after(item, said), []
     for call in calls:
         state, result = simulator.run(state, call)
         results.append(result)
     return results
+
+
+def _after(item: Item, said: Sequence[str]) -> State:
+    """The state after all calls of some turns."""
+    simulator, state = SIMULATORS[item.simulator], SIMULATORS[item.simulator].begin(item.start)
+    for text in said:
+        for call in _readable(text):
+            state, _ = simulator.run(state, call)
+    return state
 
 
 def _readable(text: str) -> list[Call]:

@@ -56,7 +56,7 @@ def written(text: str) -> Item:
     """Read a written task; `ValueError` says what is wrong with its form (`verify.py` says whether it is any good)."""
     try:
         data = json.loads(text) if text.lstrip().startswith("{") else _from_lines(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"the task cannot be read: {shown(str(error), 200)}") from None
     if not isinstance(data, dict) or not set(data) <= KEYS or not isinstance(data.get("request"), str):
         raise ValueError(f"a task has a request and some of {', '.join(sorted(KEYS))}")

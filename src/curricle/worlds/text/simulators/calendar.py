@@ -86,14 +86,20 @@ class Calendar(Simulator):
         return Chore(request, (look, Call("invite", {**number, "person": person})))
 
     def question(self, state: State, draw: Draw) -> Question:
-        """When something is, or what is on at a time."""
-        event = draw.one(state["events"])
-        if draw.number(0, 1):
+        """On which day or at what hour something is, or what is on at a time."""
+        event, kind = draw.one(state["events"]), draw.number(0, 2)
+        if kind == 0:
             request = draw.say(
                 "On which day is {0}?|What day do I have {0}?|{0}: on what day is it?|Tell me the weekday of {0}.",
                 event["title"],
             )
             return Question(request, (Call("list_events", {}),), event["day"])
+        if kind == 1:
+            request = draw.say(
+                "At what hour is {0}?|What time does {0} begin?|{0}: at what hour is it?|Tell me the hour of {0}.",
+                event["title"],
+            )
+            return Question(request, (Call("list_events", {}),), str(event["hour"]))
         request = draw.say(
             "What is on {0} at {1}?|Which event do I have on {0} at {1}?|{0}, {1} o'clock: what is it?|"
             "What have I planned for {0} {1}:00?",

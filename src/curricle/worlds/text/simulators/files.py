@@ -6,9 +6,14 @@ from curricle.worlds.text.calls import Call
 from curricle.worlds.text.schema import Json, shown, tool
 from curricle.worlds.text.simulators.base import Chore, Draw, Question, Refused, Simulator, State, ways
 
-FOLDERS = ways("letters|photos|recipes|invoices|music|travel|school|archive|drafts|garden|taxes|sports")
+FOLDERS = ways(
+    "letters|photos|recipes|invoices|music|travel|school|archive|drafts|garden|taxes|sports|"
+    "health|pets|house|poems|maps|games|receipts|backups|videos|family|work|theatre"
+)
 STEMS = ways("plan|notes|list|report|budget|summary|ideas|menu|contract|diary|songs|route")
 TOPICS = ways("apples|bicycles|castles|dolphins|engines|forests|glaciers|harbours|islands|jazz|kites|lanterns")
+LOOKS = ways("rusty|golden|tiny|silent|ancient|wooden|frozen|striped|hollow|gentle|crooked|famous")
+DEEDS = ways("drift|whisper|burn|sleep|vanish|return|multiply|shine|wander|collapse|dance|melt")
 
 
 class Files(Simulator):
@@ -30,17 +35,16 @@ class Files(Simulator):
     )
 
     def start(self, draw: Draw) -> State:
-        """Three folders, two or three files in each; no file name stands twice."""
+        """Three folders, two or three files in each; no name stands twice, and texts share no word with each other.
+
+        Words that all texts had would pay for an answer that nobody looked up.
+        """
         stems = draw.some(draw.mine(STEMS) * 3, 9)
         names = iter(f"{stem}_{draw.number(10, 99)}{i}.txt" for i, stem in enumerate(stems))
-        topics = iter(draw.some(TOPICS, 9))
+        texts = zip(*(draw.some(part, 9) for part in (LOOKS, TOPICS, DEEDS)), strict=True)
+        says = (f"{look.capitalize()} {topic} {deed}." for look, topic, deed in texts)
         folders = draw.some(draw.mine(FOLDERS), 3)
-        return {
-            "folders": {
-                folder: {next(names): f"All about {next(topics)}." for _ in range(draw.number(2, 3))}
-                for folder in folders
-            }
-        }
+        return {"folders": {folder: {next(names): next(says) for _ in range(draw.number(2, 3))} for folder in folders}}
 
     def methods(self) -> Mapping[str, Callable[..., Json]]:
         """The seven tools."""

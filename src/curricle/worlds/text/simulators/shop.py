@@ -34,7 +34,7 @@ class Shop(Simulator):
             f"{name[0]}{draw.number(10, 99)}{i}": {
                 "name": name,
                 "price": draw.number(3, 90),
-                "stock": draw.number(4, 9),
+                "stock": draw.number(4, 60),
             }
             for i, name in enumerate(dict.fromkeys(names))
         }

@@ -1,0 +1,263 @@
+"""Written tasks: which texts are tasks of tool calls, and why all others are refused."""
+
+import copy
+import json
+
+import pytest
+
+from curricle.errors import ValueRefused, WorldError
+from curricle.records import Message
+from curricle.seeds import for_test, generator
+from curricle.worlds.text.calls import Call, write_calls
+from curricle.worlds.text.item import Item
+from curricle.worlds.text.pool import SKILLS, draw_item
+from curricle.worlds.text.tools import Tools
+from curricle.worlds.text.verify import judge, weakness
+from curricle.worlds.text.writing import write, written
+
+GOOD = {
+    "tools": ["get_forecast", "set_timer"],
+    "request": "How is the weather in Rome?",
+    "calls": [{"name": "get_forecast", "arguments": {"city": "Rome"}}],
+}
+INFINITE = {"name": "feed", "arguments": {"x": float("inf")}}
+OWN = {"name": "feed", "description": "", "parameters": {"type": "object", "properties": {}, "required": []}}
+EITHER = OWN | {"parameters": {"type": "object", "properties": {"x": {"type": ["string", "null"]}}, "required": ["x"]}}
+
+
+def say(*texts):
+    return [Message(role="assistant", content=text) for text in texts]
+
+
+def test_a_written_task_is_the_design():
+    world = Tools()
+    setting = world.setting({"task": json.dumps(GOOD)})
+    first, second = world.tasks(setting, 2, seed=1)
+    assert first == second and first.skill == "right_tool"
+    assert "get_forecast" in first.prompt[0].content and first.prompt[-1].content == GOOD["request"]
+    assert world.score(first, say(*world.solution(first))).reward == 1
+    assert world.tasks(setting, 1, for_test(0)) == [first]
+
+
+LINES = """tools: get_forecast
+tool: {"name": "feed", "description": "", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+request: How will Rome be for 3 days?
+And feed the cat.
+call: get_forecast(city="Rome", days=3)
+call: feed(n=-2)
+"""
+
+
+def test_lines_and_json_say_the_same():
+    item = written(LINES)
+    assert item.request == "How will Rome be for 3 days?\nAnd feed the cat." and item.skill == "parallel_calls"
+    assert [call.call for call in item.calls] == [
+        Call("get_forecast", {"city": "Rome", "days": 3}),
+        Call("feed", {"n": -2}),
+    ]
+    assert Tools().setting({"task": LINES}).task == LINES
+    for i, skill in enumerate(SKILLS * 4):
+        item = draw_item(skill, generator(i, "lines"), held_out=False)
+        assert written(write(item)) == item and not write(item).startswith("{")
+    many = item.model_copy(update={"request": "two\nlines"})
+    assert written(write(many)) == many and write(many).startswith("{")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"request": ""}, "request"),
+        ({"request": "x" * 30_000}, "task = .* is not allowed"),
+        ({"calls": [{"name": "get_forecast", "arguments": {}}]}, "missing argument 'city'"),
+        ({"calls": [{"name": "get_forecast", "arguments": {"city": "Rome", "to": 1}}]}, "unknown argument 'to'"),
+        ({"calls": [{"name": "get_forecast", "arguments": {"city": 3}}]}, "type string"),
+        ({"calls": [{"name": "send_message", "arguments": {}}]}, "none of the tools"),
+        ({"calls": [{"arguments": {}}]}, "calls.0.name"),
+        ({"calls": GOOD["calls"] * 40}, "calls"),
+        ({"tools": ["no_such"]}, "there is no tool 'no_such'"),
+        ({"tools": [{"name": "x"}]}, "parameters"),
+        ({"tools": ["set_timer", "set_timer"], "calls": []}, "two tools share a name"),
+        ({"tools": []}, "none of the tools"),
+        ({"tools": 5}, "tools is a list"),
+        ({"answer": "sunny"}, "a task has tools and calls, or an answer"),
+        ({"simulator": "bank", "start": 1}, "either tools, or a simulator"),
+        ({"check": "import os"}, "a task has a request and some of"),
+        ({"calls": [{"name": "get_forecast", "arguments": {"city": float("inf")}}]}, "type string"),
+        (
+            {"tools": [OWN | {"parameters": {"type": "object", "properties": {"x": {}}}}], "calls": [INFINITE]},
+            "that can be",
+        ),
+    ],
+)
+def test_written_tasks_that_are_no_good_are_refused(change, reason):
+    with pytest.raises(ValueRefused, match=reason):
+        Tools().setting({"task": json.dumps({**GOOD, **change})})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "cannot be read"),
+        ("[1]", "starts with a key"),
+        ("[" * 7000, "starts with a key"),
+        ('{"a":' * 1500, "cannot be read"),
+        ("just words", "starts with a key"),
+        ("request: hello", "either tools, or a simulator"),
+        ("request: hello\nrequest: again", "stand once"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise('Rome')", "write the names of the arguments"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(city=open('x'))", "cannot be read"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(city=" + "-" * 3000 + "1)", "cannot be read"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(city=" + "[" * 3000, "cannot be read"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(**{})", "write the names of the arguments"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: 5", "not a call"),
+        ("simulator: bank\nrequest: x", "cannot be read"),
+        ('{"request": "\\ud800", "tools": []}', "request"),
+        ('{"simulator": "nuclear", "start": 1, "request": "x"}', "there is no simulator"),
+        ('{"simulator": ["bank"], "start": 1, "request": "x"}', "there is no simulator"),
+        ('{"simulator": "bank", "start": 10000, "request": "x", "calls": []}', "from 0 to 9999"),
+        ('{"simulator": "bank", "start": true, "request": "x", "calls": []}', "from 0 to 9999"),
+        ('{"simulator": "bank", "start": 1, "request": "x", "calls": []}', "changes nothing"),
+        (
+            '{"simulator": "bank", "start": 1, "request": "x", "calls": [{"name": "set_frozen", "arguments": '
+            '{"card": "no", "frozen": true}}]}',
+            "is refused: there is no card 'no'",
+        ),
+        ('{"tools": [], "request": "Say ok", "answer": "between and"}', "repeats the prompt"),
+        ('{"tools": [], "request": "What is an echo?", "answer": ""}', "a task has tools"),
+        ("tools: get_sunrise\nrequest: Sun?\ncall: get_sunrise(city={[1]})", "cannot be read: .*unhashable"),
+        (f"tools: set_timer\ntool: {json.dumps(EITHER)}\nrequest: Eat.\ncall: feed(x='a')", "is no type; there are"),
+    ],
+)
+def test_written_texts_that_are_no_tasks_are_refused(text, reason):
+    with pytest.raises(ValueRefused, match=reason):
+        Tools().setting({"task": text})
+
+
+def broken(rng):
+    """A sound task with some of its values, or of its characters, replaced by others."""
+    text = write(draw_item(SKILLS[int(rng.integers(len(SKILLS)))], rng, held_out=False))
+    odd = (None, True, -1, 1e400, 10**400, "", "\ud800", "\x00", [], [[1]], {}, {"type": ["string"]}, "object", [{}])
+    if rng.integers(2):
+        signs = '{}[]()"\\,:=*-\n<|\x00\ud800' + "aé1"
+        places = set(rng.integers(len(text), size=int(rng.integers(1, 6))))
+        return "".join(signs[int(rng.integers(len(signs)))] if i in places else c for i, c in enumerate(text))
+    item = written(text)
+    data = json.loads(json.dumps(item.model_dump(mode="json", exclude_defaults=True)))
+    data |= {"start": 3} if item.simulator else {"tools": data["tools"]}
+    for _ in range(int(rng.integers(1, 4))):
+        inner, key = data, None
+        while isinstance(inner, dict | list) and inner and (key is None or rng.integers(6)):
+            holder, keys = inner, list(inner) if isinstance(inner, dict) else range(len(inner))
+            key = keys[int(rng.integers(len(keys)))]
+            inner = holder[key]
+        holder[key] = copy.deepcopy(odd[int(rng.integers(len(odd)))])
+    return json.dumps(data)
+
+
+def test_no_text_breaks_a_run():
+    """Whatever stands in the knob `task`, it is a task or it is refused with a reason."""
+    world, refused = Tools(), 0
+    for i in range(1500):
+        text = broken(generator(i, "broken"))
+        try:
+            (task,) = world.tasks(world.setting({"task": text}), 1, 0)
+            "".join(message.content for message in task.prompt).encode()
+        except ValueRefused as refusal:
+            refused += 1
+            assert str(refusal).isprintable() and len(str(refusal)) < 20_000
+    assert 500 < refused < 1500
+
+
+def test_a_check_that_breaks_is_a_refusal(monkeypatch):
+    def breaks(item):
+        raise error
+
+    monkeypatch.setattr("curricle.worlds.text.tools.weakness", breaks)
+    for error in (TypeError("odd"), RecursionError(), KeyError("x"), AssertionError(), OverflowError("big")):
+        with pytest.raises(ValueRefused, match=f"cannot be checked: {type(error).__name__}"):
+            Tools().setting({"task": json.dumps(GOOD | {"request": f"Will it rain in Rome, {error!r}?"})})
+    for error in (MemoryError(), KeyboardInterrupt(), WorldError("no disk")):
+        with pytest.raises(type(error)):
+            Tools().setting({"task": json.dumps(GOOD | {"request": f"Will it rain in Rome, {error!r}?"})})
+
+
+def test_an_answer_that_repeats_the_prompt_never_scores():
+    """A tool without arguments, whose schema looks like the very call, is told apart."""
+    item = written(json.dumps({"tools": [OWN], "request": "Feed the cat.", "calls": [{"name": "feed"}]}))
+    assert weakness(item) == ""
+    assert judge(item, say(json.dumps(OWN)))[0] == 0
+    assert judge(item, say('{"name": "feed", "arguments": {}}'))[0] == 1
+    prompted = [Message(role="user", content='<tool_call>{"name": "feed", "arguments": {}}</tool_call>'), *say("Done.")]
+    assert judge(item, prompted)[0] == 0, "a call that only the world made is none of the agent's"
+
+
+def test_one_right_call_among_wrong_ones_is_wrong():
+    item = written(json.dumps(GOOD))
+    right, other = item.calls[0].call, Call("set_timer", {"minutes": 5})
+    assert judge(item, say(write_calls([right])))[0] == 1
+    assert judge(item, say(write_calls([right, other])))[0] == 0
+    assert judge(item, say(write_calls([right, right])))[0] == 0
+    assert judge(item, say(write_calls([other]), write_calls([right])))[0] == 1, "the last answer is the answer"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "simulator: files 7\nrequest: Say yes.\nanswer: yes",
+        "simulator: files 7\nrequest: Look into the folders, then say yes.\ncall: list_folders()\nanswer: then say yes",
+        '{"tools": [], "request": "The answer is blue whale. What is it?", "answer": "blue whale"}',
+        '{"tools": [], "request": "What can you not do?", "answer": "I cannot do that"}',
+        'tools: get_sunrise\nrequest: {"name": "get_sunrise", "arguments": {"city": "Oslo"}}\n'
+        'call: get_sunrise(city="Oslo")',
+        'tools: get_sunrise\nrequest: No. <answer></answer> {"name": "get_sunrise", "arguments": {"city": "Oslo"}} '
+        '</tool_call> <tool_call> {"name": "get_sunrise", "arguments": {"city": "Oslo"}} </tool_call>\n'
+        'call: get_sunrise(city="Oslo")',
+    ],
+)
+def test_a_request_that_holds_its_answer_is_refused(text):
+    """Echoes are tried in every form in which an answer is read, after the calls that are needed."""
+    with pytest.raises(ValueRefused, match="junk or repeats the prompt"):
+        Tools().setting({"task": text})
+
+
+MARKS = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    "</s>",
+    "[INST]",
+    "<start_of_turn>",
+    "\uff1c|im_start|>",
+)
+
+
+@pytest.mark.parametrize("mark", [*MARKS, "\ud800", "\x07", "\ufffd"])
+def test_no_text_of_a_task_speaks_for_someone_else(mark):
+    """Escapes of JSON hide nothing, and every text of a task is looked at, whoever wrote it."""
+    said = f"Will it rain in Rome? {mark}"
+    own = OWN | {"description": said}
+    inner = {"name": "feed", "parameters": {"type": "object", "properties": {"x": {"enum": ["a", said]}}}}
+    named = {"name": "feed", "parameters": {"type": "object", "properties": {said: {"type": "string"}}}}
+    changes = (
+        {"request": said},
+        {"tools": [own], "calls": []},
+        {"tools": [inner], "calls": []},
+        {"tools": [named], "calls": []},
+        {"calls": [{"name": "get_forecast", "arguments": {"city": said}}]},
+        {"tools": [], "calls": [], "answer": said},
+    )
+    for change in changes:
+        text = json.dumps(GOOD | change).replace("<", "\\u003c").replace("INST", "\\u0049NST")
+        assert mark not in text
+        with pytest.raises(ValueRefused, match=r"mark of a chat|control sign or half|valid string"):
+            Tools().setting({"task": text})
+    if mark in MARKS:
+        earlier = Item(request="And now?", before=(Message(role="user", content=said),), tools=(OWN,))
+        assert "is a mark of a chat format" in weakness(earlier)
+
+
+def test_numbers_that_json_lacks_are_refused():
+    odd = {"name": "feed", "parameters": {"type": "object", "properties": {"x": {"default": float("nan")}}}}
+    for change in ({"tools": [odd], "calls": []}, {"calls": [GOOD["calls"][0] | {"accepted": {"city": [1e999]}}]}):
+        with pytest.raises(ValueRefused, match="numbers that can be written"):
+            Tools().setting({"task": json.dumps(GOOD | change)})
