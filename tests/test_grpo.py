@@ -77,6 +77,28 @@ def make(folder):
     return folder
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_parts_of_a_practice_go_on_by_turns_where_the_last_one_stopped(resumed, tmp_path):
+    """Two tasks an update and one update a part: without that the first two of three designs would get them all."""
+    world, one = Pick(), agent()
+    designs = [
+        world.unaltered().model_copy(update={"setting": world.setting({"letter": letter}).values}) for letter in "abc"
+    ]
+    shares = []
+    for part in range(3):
+        shares.append(one.practise(designs, 8, seed=part, report=quiet))
+        if resumed:
+            one.save(make(tmp_path / f"{part}"))
+            one = agent()
+            one.load(tmp_path / f"{part}")
+    assert [[o.attempts for o in part] for part in shares] == [[4, 4, 0], [4, 0, 4], [0, 4, 4]]
+    assert all(o.spent == o.attempts for part in shares for o in part)
+    (home,) = one.practise([world.unaltered()], 8, seed=3, report=quiet)
+    assert home.attempts == 8
+    again = one.practise(designs, 8, seed=4, report=quiet)
+    assert [o.attempts for o in again] == [4, 4, 0], "other designs begin anew"
+
+
 class Solved(Steps):
     id = "solved-v1"
 
