@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from curricle.agents.grpo.attempts import Attempt
-from curricle.agents.grpo.trainer import Grpo, LearningOptions
+from curricle.agents.grpo.settings import LearningOptions
+from curricle.agents.grpo.trainer import Grpo
 from curricle.llm.causal import Causal
 from curricle.llm.sampling import Sampler
 from curricle.records import Message, Task, Verdict

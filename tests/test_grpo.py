@@ -1,5 +1,7 @@
 """The language-model agent: it learns, counts its own rollouts, keeps a pool, and resumes to the bit."""
 
+import importlib.util
+import re
 import subprocess
 import sys
 
@@ -270,6 +272,35 @@ def test_the_pool_is_read_by_others(tmp_path):
         one.load(tmp_path)
 
 
+def test_the_pool_keeps_a_conversation_whole(tmp_path):
+    """The world's turns stand between the agent's, as chat, so that TRL renders what was really said."""
+    import trl
+    from datasets import load_dataset
+
+    one = agent(Steps(), turns=3)
+    scripted(one, *["cat"] * 8, *["fog"] * 8)  # eight tries, two turns each
+    one.practise([Steps().unaltered()], 8, seed=0, report=quiet)
+    one.save(tmp_path)
+    assert pools.read(tmp_path / pools.TRAIN) == list(one.pool.values())
+    (row,) = load_dataset(
+        "parquet", data_files=str(tmp_path / pools.TRAIN), split="train", cache_dir=str(tmp_path / "cache")
+    )
+    said = [("assistant", "cat"), ("user", "warm"), ("assistant", "fog")]
+    assert [(m["role"], m["content"]) for m in row["completion"]] == said
+    shown = trl.apply_chat_template({k: row[k] for k in ("prompt", "completion")}, one.causal.tokenizer)
+    assert shown == {
+        "prompt": "<|start|>user\na<|end|>\n<|start|>assistant\n",
+        "completion": "cat<|end|>\n<|start|>user\nwarm<|end|>\n<|start|>assistant\nfog<|end|>\n",
+    }
+
+
+def test_a_pool_of_before_conversations_were_kept_is_still_read(tmp_path):
+    """It had one message a completion, the agent's turns in lines."""
+    row = pools.Row(source="w", prompt=(Message(role="user", content="x"),), completion="cat\nfog", info={"id": "1"})
+    pools.write(tmp_path / pools.TRAIN, [row])
+    assert pools.read(tmp_path / pools.TRAIN) == [row] and row.before == ()
+
+
 def test_conversations_are_practised_with_credit_by_turn():
     one, told = agent(Steps(), step_weight=1.0, turns=3, rate=1e-3), []
     scripted(one, "aye", "bee", "cat", "dot")
@@ -364,6 +395,56 @@ def test_refusals_name_the_value(monkeypatch):
     monkeypatch.setattr("importlib.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
     with pytest.raises(ModelError, match=r"need trl: pip install 'curricle\[llm\]'"):
         extra.needed("trl")
+
+
+@pytest.mark.parametrize(
+    ("added", "advice"),
+    [
+        ({"num_iterations": 2}, r"'num_iterations': 2.*set \[agent\] iterations instead"),
+        ({"num_generations": 8}, r"set \[agent\] group instead"),
+        ({"beta": 0.5}, r"'beta': 0.5.*set \[agent\] kl instead"),
+        ({"learning_rate": 0.1}, r"set \[agent\] rate instead"),
+        ({"loss_type": "dapo", "temperature": 2.0}, r"'temperature': 2.0.*set \[agent\] temperature instead"),
+        ({"shuffle_dataset": True}, "cannot be changed here"),
+        ({"use_vllm": True}, r"'use_vllm': True.*set \[agent\] sampler = 'trl' as well"),
+        ({"vllm_mode": "server"}, "sampler = 'trl' as well"),
+    ],
+)
+def test_settings_of_trl_that_ours_decide_are_refused_before_anything_is_loaded(added, advice):
+    with pytest.raises(AgentError, match=advice):
+        agent(trl=added, model="/no/such")
+
+
+@pytest.mark.parametrize(
+    ("added", "words"),
+    [
+        ({"use_vllm": True}, "refuses trl = {'use_vllm': True}: vLLM is not available"),
+        ({"loss_type": "foo"}, "refuses trl = {'loss_type': 'foo'}: Unknown loss type: foo"),
+        ({"lr_scheduler_type": "foo"}, "refuses trl = {'lr_scheduler_type': 'foo'}: foo is not a valid"),
+    ],
+)
+def test_what_trl_itself_refuses_is_told_with_the_setting(added, words):
+    if "use_vllm" in added and importlib.util.find_spec("vllm"):
+        pytest.skip("vLLM is there")
+    with pytest.raises(AgentError, match=re.escape(words)):
+        agent(trl=added, sampler="trl").practise([Pick().unaltered()], 8, seed=0, report=quiet)
+
+
+def test_an_error_of_a_world_is_not_taken_for_trls():
+    class Torn(Pick):
+        id = "torn-v1"
+
+        def tasks(self, setting, n, seed):
+            raise ValueError("no tasks today")
+
+    with pytest.raises(ValueError, match=r"^no tasks today"):
+        agent(Torn(), trl={"scale_rewards": "none"}).practise([Torn().unaltered()], 8, seed=0, report=quiet)
+
+
+def test_replies_as_long_as_the_model_can_look_are_refused():
+    with pytest.raises(AgentError, match=r"most_tokens = 8192 leaves no room.*looks at 8192 tokens"):
+        agent(most_tokens=8192)
+    agent(most_tokens=8191)
 
 
 def test_a_checkpoint_of_another_model_is_named(tmp_path):

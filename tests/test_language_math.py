@@ -10,7 +10,8 @@ from toys import LadderSetting
 
 from curricle.agents.grpo.attempts import Attempt, Turn, attempt
 from curricle.agents.grpo.credit import relative, step_advantages, token_advantages
-from curricle.agents.grpo.trainer import Grpo, LearningOptions
+from curricle.agents.grpo.settings import LearningOptions
+from curricle.agents.grpo.trainer import Grpo
 from curricle.designers.language import Language, LanguageOptions, watch
 from curricle.llm.attention import NAME, opened
 from curricle.llm.causal import Causal, CausalOptions, token_logits

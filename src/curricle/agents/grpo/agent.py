@@ -18,7 +18,8 @@ from curricle import checkpoint, ranks
 from curricle.agent import Agent, Report
 from curricle.agents.grpo.attempts import FAULTS, Attempt, Counts, attempt
 from curricle.agents.grpo.imitation import imitate
-from curricle.agents.grpo.trainer import Grpo, LearningOptions, Slot, own_seed
+from curricle.agents.grpo.settings import LearningOptions, check
+from curricle.agents.grpo.trainer import Grpo, Slot, own_seed
 from curricle.errors import AgentError
 from curricle.llm import pools
 from curricle.llm.causal import Causal
@@ -62,8 +63,14 @@ class GRPO(Agent):
             )
         self.tasks, o = world, self.options
         _shareable(o)
+        check(o.trl, o.sampler == "trl")
         self.number = ranks.enlisted()
         self.causal = Causal(o, self.id, seed, shared=True, sharded=o.shard)
+        if o.most_tokens >= self.causal.context:
+            raise AgentError(
+                f"most_tokens = {o.most_tokens} leaves no room for a task: {o.model!r} looks at {self.causal.context} "
+                "tokens in all; lower [agent] most_tokens"
+            )
         kind: Kind = "auto" if o.sampler == "trl" else o.sampler
         self.sampler = Sampler(self.causal, kind, o.sample_batch)
         self.grpo = Grpo(self.causal, o, self._rollout)
@@ -219,8 +226,9 @@ class GRPO(Agent):
             row = pools.Row(source=self.world.id, prompt=task.prompt, skill=task.skill, truth=task.gold, info=info)
         info = {**row.info, "attempts": row.info["attempts"] + len(group), "successes": row.info["successes"] + solved}
         if best.verdict.reward > row.info["reward"]:
-            said = "\n".join(m.content for m in best.transcript if m.role == "assistant")
-            row, info["reward"] = row.model_copy(update={"completion": said}), best.verdict.reward
+            *before, last = best.transcript  # a valid trace ends with the agent's own words
+            row = row.model_copy(update={"completion": last.content, "before": tuple(before)})
+            info["reward"] = best.verdict.reward
         self.pool[key] = row.model_copy(update={"info": info})
         while len(self.pool) > self.options.pool:
             del self.pool[next(iter(self.pool))]
