@@ -1,5 +1,6 @@
 """The language-model agent: it learns, counts its own rollouts, keeps a pool, and resumes to the bit."""
 
+import gc
 import importlib.util
 import re
 import subprocess
@@ -14,7 +15,7 @@ from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.agents.grpo.imitation import solved
 from curricle.agents.grpo.trainer import UNLIKELY, hushed
 from curricle.errors import AgentError, ModelError, RunDamaged
-from curricle.llm import decoding, extra, pools
+from curricle.llm import causal, decoding, extra, pools
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.sampling import Reply, Sampler, _copy_over
 from curricle.records import Message, Verdict
@@ -380,6 +381,58 @@ def test_the_speaker_of_a_gpu_has_the_adapter_merged():
         assert torch.allclose(speaker(ids).logits, model.model(ids).logits, atol=1e-4)
         with model.origin() as origin:
             assert not torch.allclose(speaker(ids).logits, origin(ids).logits, atol=1e-2)
+
+
+def test_players_with_adapters_share_the_model_underneath():
+    """One frozen copy in memory, two modules over it: what one learns, the other does not say."""
+    about = {"model": tiny(0.5), "device": "cpu", "rate": 1e-1}
+    one, other = (Causal(CausalOptions(lora=4, **about), who, 0) for who in ("one", "other"))
+    whole = Causal(CausalOptions(**about), "whole", 0)
+
+    def places(player):
+        every = {id(p) for _, p in player.trained()}
+        return {p.data_ptr() for p in player.model.parameters() if id(p) not in every}
+
+    assert places(one) == places(other) and places(one)
+    assert not places(one) & {p.data_ptr() for p in whole.model.parameters()}
+    prompt = torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        was = [player.model(prompt).logits for player in (one, other, whole)]
+    assert torch.equal(was[0], was[2])
+    for _ in range(3):
+        one.optimizer.zero_grad()
+        one.model(prompt, labels=prompt).loss.backward()
+        one.optimizer.step()
+    with torch.no_grad():
+        assert not torch.allclose(one.model(prompt).logits, was[0], atol=1e-2)
+        assert torch.equal(other.model(prompt).logits, was[1]) and torch.equal(whole.model(prompt).logits, was[2])
+        with one.origin() as origin:
+            assert torch.equal(origin(prompt).logits, was[2])
+    assert not {id(p) for _, p in one.trained()} & {id(p) for _, p in other.trained()}
+    keys = set(causal._bases)
+    del one, other, origin
+    gc.collect()
+    assert set(causal._bases) < keys, "nobody stands on it any more"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_hub_that_cannot_be_reached_is_not_asked_for_every_file(there, monkeypatch):
+    asked = []
+
+    def ask(place, **how):
+        asked.append(how["local_files_only"])
+        raise OSError("no such model")
+
+    def look_up(*_):
+        if not there:
+            raise OSError("Name or service not known")
+
+    monkeypatch.setattr("socket.getaddrinfo", look_up)
+    monkeypatch.setattr("curricle.llm.causal.getproxies", dict)
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", ask)
+    with pytest.raises(ModelError, match="'no/such' cannot be loaded: no such model"):
+        causal.loaded("no/such", "test")
+    assert asked == [not there]
 
 
 def test_refusals_name_the_value(monkeypatch):
