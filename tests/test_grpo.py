@@ -53,11 +53,11 @@ def brief(one):
 @pytest.mark.parametrize(("lora", "spread"), [(0, 0.02), (4, 0.5)])
 def test_a_tiny_model_learns_to_say_the_right_kind_of_letter(lora, spread):
     options = {"model": tiny(spread), "lora": lora, "rate": 1e-2, "tasks": 4, "group": 8, "micro": 32}
-    one, world = agent(**options, most_tokens=1), Pick()
+    one, home = agent(**options, most_tokens=1, test_temperature=1.0), Pick().unaltered()
     brief(one)
-    before, *_ = one.practise([world.unaltered()], 160, seed=0, report=quiet)
-    one.practise([world.unaltered()], 1280, seed=1, report=quiet)
-    after, *_ = one.practise([world.unaltered()], 160, seed=2, report=quiet)
+    (before,) = one.measure([home], [1], 160)
+    one.practise([home], 1440, seed=1, report=quiet)
+    (after,) = one.measure([home], [2], 160)
     assert before.rate < 0.5 < 0.9 < after.rate
 
 
