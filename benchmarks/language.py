@@ -1,24 +1,27 @@
 """Language: tokens a second of rollouts and of updates, beside plain `transformers.generate` in the same run.
 
-    python benchmarks/language.py [--model embedded] [--rows 512] [--prompt 128] [--new 64] [--json]
+    python benchmarks/language.py [--model embedded] [--rows 512] [--prompt 128] [--new 64] [--json] [--out FILE]
 
 Every sampler draws the same number of tokens from the same prompts: random words, each prompt `--group` times as GRPO
 asks it, an end token that never comes. Plain `generate` is what a user would write: the model in bfloat16 on a GPU
 (float32 on a CPU), batched, its default cache. The first call of each, which prepares, is timed apart. Updates are
 GRPO's of TRL over rollouts of that length: forward, backward, KL and optimiser together. With `--json` the last line is
-one object.
+one object; `--out` appends it to a file, with what was asked for and the machine it was measured on.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from curricle.agents.grpo.attempts import Attempt
-from curricle.agents.grpo.trainer import Grpo, LearningOptions
+from curricle.agents.grpo.settings import LearningOptions
+from curricle.agents.grpo.trainer import Grpo
 from curricle.llm.causal import Causal
 from curricle.llm.sampling import Sampler
 from curricle.records import Message, Task, Verdict
@@ -109,6 +112,7 @@ def main() -> None:
     parser.add_argument("--micro", type=int, default=64 if torch.cuda.is_available() else 8)
     parser.add_argument("--samplers", nargs="*", default=[])
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path, help="file to append one line of JSON to")
     args = parser.parse_args()
     tasks = max(1, args.rows // 8)
     options = LearningOptions(model=args.model, lora=args.lora, tasks=tasks, micro=args.micro, most_tokens=args.new)
@@ -116,6 +120,16 @@ def main() -> None:
     result = {"rollouts": rollouts(causal, args), "updates": updates(causal, options, args)}
     if args.json:
         print(json.dumps(result))
+    if args.out:
+        asked = {name: value for name, value in vars(args).items() if name not in ("json", "out")}
+        with args.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**result, "asked": asked, "machine": machine(causal.device)}) + "\n")
+
+
+def machine(device: torch.device) -> dict[str, str]:
+    """What the figures hang on."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    return {"device": name} | {package: version(package) for package in ("torch", "transformers", "trl")}
 
 
 if __name__ == "__main__":

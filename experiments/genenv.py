@@ -30,6 +30,7 @@ from curricle.watcher import Watcher
 BASE = Path(__file__).parent.parent / "configs" / "genenv-small.toml"
 COMMON = [
     "schedule.designs=16",
+    "schedule.ratio=1:0",
     "schedule.test_seeds=16",
     "agent.rate=5e-4",
     "agent.sample_batch=512",

@@ -196,8 +196,10 @@ def part_of(text, heading):
 def test_genenv_tools_run(script, tmp_path):
     """The benchmark and the experiment, with a tiny model and little to do."""
     small = ["--rows", "8", "--prompt", "8", "--new", "4", "--updates", "1", "--json"]
-    done = script("benchmarks/language.py", "--model", tiny(), *small)
+    done = script("benchmarks/language.py", "--model", tiny(), *small, "--out", str(tmp_path / "speed.jsonl"))
     found = json.loads(done.splitlines()[-1])
+    (kept,) = map(json.loads, (tmp_path / "speed.jsonl").read_text().splitlines())
+    assert kept.items() >= found.items() and kept["asked"]["rows"] == 8 and kept["machine"]["device"]
     assert found["rollouts"]["transformers.generate"]["tokens_per_s"] > 0 and found["updates"]["tokens_per_s"] > 0
     plain = config.load(str(ROOT / "configs" / "genenv-small.toml"))
     out, work = str(tmp_path / "out.jsonl"), str(tmp_path / "runs")
@@ -275,3 +277,16 @@ def test_the_papers_schedules_are_config_files(at_root):
     assert (envgen.cycles, envgen.designed, envgen.original, envgen.final) == (4, 120_000, 120_000, 1_000_000)
     genenv = config.resolve(config.load("tests/genenv-ladder.toml"))
     assert (genenv.schedule.designed, genenv.schedule.original, genenv.agent.unit) == (64 * 8, 0, "rollouts")
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("configs/genenv-*.toml")), ids=lambda p: p.stem)
+def test_genenv_practises_in_the_original_too_and_tries_each_design_often_enough(path):
+    """The advice for two cores, which stands in the small config, is held to the same."""
+    plain = config.load(str(path))
+    (advice,) = re.findall("On two cores: (.*)", path.read_text()) or [""]
+    for pairs in ([], [word for word in advice.split() if word != "--set"]):
+        found = config.resolve(config.override(plain, pairs))
+        schedule, designer = found.schedule, found.designer_options
+        rollouts, once = schedule.designed // schedule.designs, found.agent_options.group
+        assert rollouts >= designer.n and rollouts % once == 0 and schedule.original == schedule.designed
+        assert designer.n not in range(1, 10) or designer.n == 5, "else only p = 1/2 lies in the band"

@@ -1,5 +1,8 @@
 """The language-model agent: it learns, counts its own rollouts, keeps a pool, and resumes to the bit."""
 
+import gc
+import importlib.util
+import re
 import subprocess
 import sys
 
@@ -12,7 +15,7 @@ from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.agents.grpo.imitation import solved
 from curricle.agents.grpo.trainer import UNLIKELY, hushed
 from curricle.errors import AgentError, ModelError, RunDamaged
-from curricle.llm import decoding, extra, pools
+from curricle.llm import causal, decoding, extra, pools
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.sampling import Reply, Sampler, _copy_over
 from curricle.records import Message, Verdict
@@ -41,13 +44,20 @@ def scripted(one, *answers):
     one._speak = speak
 
 
+def brief(one):
+    """Let an agent say a single token: random weights hardly ever end, and what never ends earns nothing."""
+    sample = one.sampler.sample
+    one.sampler.sample = lambda *given, **how: [Reply(reply.ids[:1], True) for reply in sample(*given, **how)]
+
+
 @pytest.mark.parametrize(("lora", "spread"), [(0, 0.02), (4, 0.5)])
 def test_a_tiny_model_learns_to_say_the_right_kind_of_letter(lora, spread):
     options = {"model": tiny(spread), "lora": lora, "rate": 1e-2, "tasks": 4, "group": 8, "micro": 32}
-    one, world = agent(**options, most_tokens=2), Pick()
-    before, *_ = one.practise([world.unaltered()], 160, seed=0, report=quiet)
-    one.practise([world.unaltered()], 1280, seed=1, report=quiet)
-    after, *_ = one.practise([world.unaltered()], 160, seed=2, report=quiet)
+    one, home = agent(**options, most_tokens=1, test_temperature=1.0), Pick().unaltered()
+    brief(one)
+    (before,) = one.measure([home], [1], 160)
+    one.practise([home], 1440, seed=1, report=quiet)
+    (after,) = one.measure([home], [2], 160)
     assert before.rate < 0.5 < 0.9 < after.rate
 
 
@@ -75,6 +85,28 @@ def test_practice_in_parts_with_a_checkpoint_between_is_practice_in_one(lora, tm
 def make(folder):
     folder.mkdir()
     return folder
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_parts_of_a_practice_go_on_by_turns_where_the_last_one_stopped(resumed, tmp_path):
+    """Two tasks an update and one update a part: without that the first two of three designs would get them all."""
+    world, one = Pick(), agent()
+    designs = [
+        world.unaltered().model_copy(update={"setting": world.setting({"letter": letter}).values}) for letter in "abc"
+    ]
+    shares = []
+    for part in range(3):
+        shares.append(one.practise(designs, 8, seed=part, report=quiet))
+        if resumed:
+            one.save(make(tmp_path / f"{part}"))
+            one = agent()
+            one.load(tmp_path / f"{part}")
+    assert [[o.attempts for o in part] for part in shares] == [[4, 4, 0], [4, 0, 4], [0, 4, 4]]
+    assert all(o.spent == o.attempts for part in shares for o in part)
+    (home,) = one.practise([world.unaltered()], 8, seed=3, report=quiet)
+    assert home.attempts == 8
+    again = one.practise(designs, 8, seed=4, report=quiet)
+    assert [o.attempts for o in again] == [4, 4, 0], "other designs begin anew"
 
 
 class Solved(Steps):
@@ -178,14 +210,14 @@ def test_solutions_are_needed_for_that_and_only_the_agents_own_turns_are_learnt(
 
 def test_what_goes_wrong_is_counted_and_stays_out_of_the_pool():
     one, told = agent(turns=1), []
-    scripted(one, "aye", None, "", "zoo")  # good or not, endless, empty
+    scripted(one, "fog", None, "", "zoo")  # right, right but endless, empty, wrong
     (outcome,) = one.practise([Pick().unaltered()], 8, seed=0, report=lambda done, figures: told.append(figures))
-    right = sum(kind(word) == "a" for word in ("aye", "on and on", "zoo"))
-    assert (outcome.attempts, outcome.spent, outcome.successes) == (8, 8, 2 * right)
-    assert outcome.tried == {"vowel": 8} and outcome.reward == outcome.successes
+    assert [kind(word) for word in ("fog", "on and on", "zoo")] == ["a", "a", "c"]
+    assert (outcome.attempts, outcome.spent, outcome.successes) == (8, 8, 2)
+    assert outcome.tried == {"vowel": 8} and outcome.reward == 2
     assert (told[-1]["practice/endless"], told[-1]["practice/empty"]) == (0.25, 0.25)
     (row,) = one.pool.values()
-    assert row.info["attempts"] == 8 and row.completion in ("aye", "zoo")
+    assert row.info["attempts"] == 8 and row.completion == "fog"
     scripted(one, None)
     one.pool.clear()
     one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
@@ -207,10 +239,9 @@ def test_a_verifier_that_breaks_down_is_counted_and_a_prompt_that_is_too_long_is
             return [t.model_copy(update={"prompt": (Message(role="user", content="word " * 9000),)}) for t in tasks]
 
     for world, fault in ((Broken(), "unjudged"), (Long(), "too_long")):
-        told = {}
-        (outcome,) = agent(world).practise(
-            [world.unaltered()], 8, seed=0, report=lambda _, seen, to=told: to.update(seen)
-        )
+        one, told = agent(world), {}
+        scripted(one, "fog")
+        (outcome,) = one.practise([world.unaltered()], 8, seed=0, report=lambda _, seen, to=told: to.update(seen))
         assert told[f"practice/{fault}"] == 1.0 and outcome.successes == 0 and outcome.attempts == 8
 
 
@@ -240,6 +271,35 @@ def test_the_pool_is_read_by_others(tmp_path):
     (tmp_path / pools.TRAIN).write_bytes(b"junk")
     with pytest.raises(RunDamaged, match=pools.TRAIN):
         one.load(tmp_path)
+
+
+def test_the_pool_keeps_a_conversation_whole(tmp_path):
+    """The world's turns stand between the agent's, as chat, so that TRL renders what was really said."""
+    import trl
+    from datasets import load_dataset
+
+    one = agent(Steps(), turns=3)
+    scripted(one, *["cat"] * 8, *["fog"] * 8)  # eight tries, two turns each
+    one.practise([Steps().unaltered()], 8, seed=0, report=quiet)
+    one.save(tmp_path)
+    assert pools.read(tmp_path / pools.TRAIN) == list(one.pool.values())
+    (row,) = load_dataset(
+        "parquet", data_files=str(tmp_path / pools.TRAIN), split="train", cache_dir=str(tmp_path / "cache")
+    )
+    said = [("assistant", "cat"), ("user", "warm"), ("assistant", "fog")]
+    assert [(m["role"], m["content"]) for m in row["completion"]] == said
+    shown = trl.apply_chat_template({k: row[k] for k in ("prompt", "completion")}, one.causal.tokenizer)
+    assert shown == {
+        "prompt": "<|start|>user\na<|end|>\n<|start|>assistant\n",
+        "completion": "cat<|end|>\n<|start|>user\nwarm<|end|>\n<|start|>assistant\nfog<|end|>\n",
+    }
+
+
+def test_a_pool_of_before_conversations_were_kept_is_still_read(tmp_path):
+    """It had one message a completion, the agent's turns in lines."""
+    row = pools.Row(source="w", prompt=(Message(role="user", content="x"),), completion="cat\nfog", info={"id": "1"})
+    pools.write(tmp_path / pools.TRAIN, [row])
+    assert pools.read(tmp_path / pools.TRAIN) == [row] and row.before == ()
 
 
 def test_conversations_are_practised_with_credit_by_turn():
@@ -323,6 +383,58 @@ def test_the_speaker_of_a_gpu_has_the_adapter_merged():
             assert not torch.allclose(speaker(ids).logits, origin(ids).logits, atol=1e-2)
 
 
+def test_players_with_adapters_share_the_model_underneath():
+    """One frozen copy in memory, two modules over it: what one learns, the other does not say."""
+    about = {"model": tiny(0.5), "device": "cpu", "rate": 1e-1}
+    one, other = (Causal(CausalOptions(lora=4, **about), who, 0) for who in ("one", "other"))
+    whole = Causal(CausalOptions(**about), "whole", 0)
+
+    def places(player):
+        every = {id(p) for _, p in player.trained()}
+        return {p.data_ptr() for p in player.model.parameters() if id(p) not in every}
+
+    assert places(one) == places(other) and places(one)
+    assert not places(one) & {p.data_ptr() for p in whole.model.parameters()}
+    prompt = torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        was = [player.model(prompt).logits for player in (one, other, whole)]
+    assert torch.equal(was[0], was[2])
+    for _ in range(3):
+        one.optimizer.zero_grad()
+        one.model(prompt, labels=prompt).loss.backward()
+        one.optimizer.step()
+    with torch.no_grad():
+        assert not torch.allclose(one.model(prompt).logits, was[0], atol=1e-2)
+        assert torch.equal(other.model(prompt).logits, was[1]) and torch.equal(whole.model(prompt).logits, was[2])
+        with one.origin() as origin:
+            assert torch.equal(origin(prompt).logits, was[2])
+    assert not {id(p) for _, p in one.trained()} & {id(p) for _, p in other.trained()}
+    keys = set(causal._bases)
+    del one, other, origin
+    gc.collect()
+    assert set(causal._bases) < keys, "nobody stands on it any more"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_hub_that_cannot_be_reached_is_not_asked_for_every_file(there, monkeypatch):
+    asked = []
+
+    def ask(place, **how):
+        asked.append(how["local_files_only"])
+        raise OSError("no such model")
+
+    def look_up(*_):
+        if not there:
+            raise OSError("Name or service not known")
+
+    monkeypatch.setattr("socket.getaddrinfo", look_up)
+    monkeypatch.setattr("curricle.llm.causal.getproxies", dict)
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", ask)
+    with pytest.raises(ModelError, match="'no/such' cannot be loaded: no such model"):
+        causal.loaded("no/such", "test")
+    assert asked == [not there]
+
+
 def test_refusals_name_the_value(monkeypatch):
     with pytest.raises(AgentError, match="grpo-v1 answers text tasks, but vault-v1"):
         GRPO(VAULT())
@@ -336,6 +448,56 @@ def test_refusals_name_the_value(monkeypatch):
     monkeypatch.setattr("importlib.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
     with pytest.raises(ModelError, match=r"need trl: pip install 'curricle\[llm\]'"):
         extra.needed("trl")
+
+
+@pytest.mark.parametrize(
+    ("added", "advice"),
+    [
+        ({"num_iterations": 2}, r"'num_iterations': 2.*set \[agent\] iterations instead"),
+        ({"num_generations": 8}, r"set \[agent\] group instead"),
+        ({"beta": 0.5}, r"'beta': 0.5.*set \[agent\] kl instead"),
+        ({"learning_rate": 0.1}, r"set \[agent\] rate instead"),
+        ({"loss_type": "dapo", "temperature": 2.0}, r"'temperature': 2.0.*set \[agent\] temperature instead"),
+        ({"shuffle_dataset": True}, "cannot be changed here"),
+        ({"use_vllm": True}, r"'use_vllm': True.*set \[agent\] sampler = 'trl' as well"),
+        ({"vllm_mode": "server"}, "sampler = 'trl' as well"),
+    ],
+)
+def test_settings_of_trl_that_ours_decide_are_refused_before_anything_is_loaded(added, advice):
+    with pytest.raises(AgentError, match=advice):
+        agent(trl=added, model="/no/such")
+
+
+@pytest.mark.parametrize(
+    ("added", "words"),
+    [
+        ({"use_vllm": True}, "refuses trl = {'use_vllm': True}: vLLM is not available"),
+        ({"loss_type": "foo"}, "refuses trl = {'loss_type': 'foo'}: Unknown loss type: foo"),
+        ({"lr_scheduler_type": "foo"}, "refuses trl = {'lr_scheduler_type': 'foo'}: foo is not a valid"),
+    ],
+)
+def test_what_trl_itself_refuses_is_told_with_the_setting(added, words):
+    if "use_vllm" in added and importlib.util.find_spec("vllm"):
+        pytest.skip("vLLM is there")
+    with pytest.raises(AgentError, match=re.escape(words)):
+        agent(trl=added, sampler="trl").practise([Pick().unaltered()], 8, seed=0, report=quiet)
+
+
+def test_an_error_of_a_world_is_not_taken_for_trls():
+    class Torn(Pick):
+        id = "torn-v1"
+
+        def tasks(self, setting, n, seed):
+            raise ValueError("no tasks today")
+
+    with pytest.raises(ValueError, match=r"^no tasks today"):
+        agent(Torn(), trl={"scale_rewards": "none"}).practise([Torn().unaltered()], 8, seed=0, report=quiet)
+
+
+def test_replies_as_long_as_the_model_can_look_are_refused():
+    with pytest.raises(AgentError, match=r"most_tokens = 8192 leaves no room.*looks at 8192 tokens"):
+        agent(most_tokens=8192)
+    agent(most_tokens=8191)
 
 
 def test_a_checkpoint_of_another_model_is_named(tmp_path):

@@ -10,7 +10,8 @@ from toys import LadderSetting
 
 from curricle.agents.grpo.attempts import Attempt, Turn, attempt
 from curricle.agents.grpo.credit import relative, step_advantages, token_advantages
-from curricle.agents.grpo.trainer import Grpo, LearningOptions
+from curricle.agents.grpo.settings import LearningOptions
+from curricle.agents.grpo.trainer import Grpo
 from curricle.designers.language import Language, LanguageOptions, watch
 from curricle.llm.attention import NAME, opened
 from curricle.llm.causal import Causal, CausalOptions, token_logits
@@ -80,6 +81,24 @@ def test_turns_of_the_world_are_masked_and_its_words_are_heard():
     assert attempt(world, [(task, 0)], model, speak, 8, 5, 0)[0].turns[0].state == "after 0"
 
 
+@pytest.mark.parametrize(("world", "turns"), [(Pick(), 1), (Steps(), 1), (Steps(), 3)])
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_reply_that_never_ends_earns_nothing_however_right(world, turns, ended):
+    """As the only turn, as the last one that is allowed, and as the last of a conversation."""
+    model, heard = causal(), []
+
+    def speak(prompts, seed):
+        heard.append(prompts)
+        stops = ended or len(heard) < (2 if turns > 1 else 1)
+        return [Reply([*model.tokenizer("a")["input_ids"], *([model.ends[0]] if stops else [])], stops)]
+
+    task = world.tasks(world.Setting(letter="b"), 1, 0)[0]  # a is of the kind 'b'
+    (one,) = attempt(world, [(task, 0)], model, speak, 8, turns, 0)
+    assert one.transcript[-1].content == "a" and len(one.transcript) == (3 if turns > 1 else 1)
+    assert (one.verdict.reward, one.shown, one.fault) == ((1.0, ("consonant",), "") if ended else (0.0, (), "endless"))
+    assert ended or one.verdict.why.startswith("endless")
+
+
 def test_the_gradient_of_an_update_is_that_of_grpo():
     """TRL's update, reckoned apart: clip inactive, KL and entropy off, one batch, advantages by turn."""
     options = LearningOptions(
@@ -121,6 +140,62 @@ def test_the_gradient_of_an_update_is_that_of_grpo():
     assert norm > 0.01
     for name, p in model.trained():
         assert torch.allclose(grads[name], p.grad, atol=2e-5), name
+
+
+@pytest.mark.parametrize("lora", [0, 4])
+@pytest.mark.parametrize(("rewards", "trl"), [((0, 0), {}), ((1, 0), {}), ((1, 0), {"use_bias_correction_kl": False})])
+def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(lora, rewards, trl):
+    """k3 = r/p - log(r/p) - 1 of every token of the agent's own, beside the advantage of its group.
+
+    TRL multiplies it by the odds over those it was drawn with: 1 in value, but its slope makes k3's that of KL(p|r).
+    """
+    about = {"lora": lora, "kl": 0.3, "entropy": 0.0, "rate": 1e-3, "group": 2, "tasks": 1, "micro": 2, "trl": trl}
+    options = LearningOptions(model=tiny(0.5), device="cpu", **about)
+    model, world = Causal(options, "test", 0), Pick()
+    with torch.no_grad():  # away from where it began
+        luck = torch.Generator().manual_seed(0)
+        for _, p in model.trained():
+            p.add_(0.05 * torch.randn(p.shape, generator=luck))
+    (task,) = world.tasks(world.Setting(), 1, 0)
+    prompt, said = [5, 6], [[7, 8, 9, 10], [11, 12]]
+    own, grads, told = [[1, 0, 1, 1], [1, 1]], {}, []
+
+    def rollout(slots):
+        tries = [Attempt(task, 0, prompt, ids=ids, mask=mask) for ids, mask in zip(said, own, strict=True)]
+        for one, reward in zip(tries, rewards, strict=True):
+            one.verdict = Verdict(reward=float(reward))
+        return tries
+
+    def log_odds(network, row):
+        logits, tokens, _ = token_logits(network, [prompt], [said[row]], model.tokenizer.pad_token_id)
+        return logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1))[0, :, 0]
+
+    def kl(row):
+        with torch.no_grad(), model.origin() as origin:
+            began = log_odds(origin, row)
+        now, mask = log_odds(model.model, row), torch.tensor(own[row])
+        return now, ((began - now).exp() - (began - now) - 1) * mask, mask
+
+    loss = torch.zeros(())
+    for row, advantage in enumerate(relative(rewards)):
+        now, apart, mask = kl(row)
+        moved = (now - now.detach()).exp()  # 1; its slope is that of the log-odds
+        apart = apart if trl else apart * moved
+        loss = loss + ((0.3 * apart - moved * advantage) * mask).sum() / mask.sum() / 2
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_([p for _, p in model.trained()], 1.0)
+    expected = {name: p.grad.clone() for name, p in model.trained()}
+    before = sum(float(kl(row)[1].detach().sum()) for row in (0, 1))
+    assert before > 0.01
+    model.optimizer.zero_grad()
+    model.optimizer.register_step_pre_hook(lambda *_: grads.update({n: p.grad.clone() for n, p in model.trained()}))
+    Grpo(model, options, rollout).run(iter([(task, 0)]), 1, 0, lambda step, fresh, figures: told.append(figures))
+    assert max(float(g.abs().max()) for g in expected.values()) > 0.01
+    for name, grad in expected.items():
+        assert torch.allclose(grads[name], grad, atol=2e-5), name
+    assert told[0]["loss"] == pytest.approx(float(loss.detach()), abs=1e-4)
+    after = sum(float(kl(row)[1].detach().sum()) for row in (0, 1))
+    assert any(rewards) or after < before, "alone it brings the model back"
 
 
 def test_divergence_and_likelihood_of_two_tokens():

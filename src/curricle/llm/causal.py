@@ -3,16 +3,20 @@
 In: a folder, a hub id or `embedded` (the model that `curricle model` puts into the user's cache). What is trained is
 either every weight or a LoRA adapter; the model it began as stays at hand for KL terms. It begins as its files say, or
 after a warm-up (`begin`). A checkpoint holds what is trained, its optimiser, and what a warm-up made of it; the rest
-comes from the model's own files.
+comes from the model's own files. Players with adapters on the same model share its weights in memory.
 """
 
 import copy
 import importlib
 import io
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -67,7 +71,11 @@ class Causal:
         self.options, self.who, self.device = options, who, _device(options.device, who)
         self.shared = shared and ranks.count() > 1
         self.sharded = sharded and self.shared
-        self.tokenizer, model = _loaded(options, who, self.device)
+        if options.lora and not options.spread:
+            self._base = _base(options, who, self.device)
+            self.tokenizer, model = self._base.twin()
+        else:
+            self.tokenizer, model = _loaded(options, who, self.device)
         model = model if options.spread or self.sharded else model.to(self.device)
         self.ends: list[int] = _ends(model, self.tokenizer)
         mend(model)
@@ -207,6 +215,30 @@ def _device(wanted: str, who: str) -> torch.device:
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
 
 
+class _Base:
+    """A model that is never trained itself: adapters of several players stand on it."""
+
+    def __init__(self, tokenizer: Any, model: Any) -> None:
+        self.tokenizer, self.model = tokenizer, model.requires_grad_(False)
+
+    def twin(self) -> tuple[Any, Any]:
+        """A tokenizer and a model of a player's own, whose weights are these very tensors."""
+        kept = {id(tensor): tensor for tensor in (*self.model.parameters(), *self.model.buffers())}
+        return copy.deepcopy(self.tokenizer), copy.deepcopy(self.model, kept)
+
+
+_bases: WeakValueDictionary[tuple[str, ...], _Base] = WeakValueDictionary()
+"""Those that some player still stands on."""
+
+
+def _base(options: CausalOptions, who: str, device: torch.device) -> _Base:
+    key = (options.model, options.dtype, str(device))
+    if (known := _bases.get(key)) is None:
+        tokenizer, model = _loaded(options, who, device)
+        known = _bases[key] = _Base(tokenizer, model.to(device))
+    return known
+
+
 def _loaded(options: CausalOptions, who: str, device: torch.device) -> tuple[Any, Any]:
     name, halved = options.model, bool(options.lora) and device.type == "cuda"
     dtype = ("bfloat16" if halved else "float32") if options.dtype == "auto" else options.dtype
@@ -223,15 +255,26 @@ def loaded(source: Path | str, who: str, **kind: Any) -> tuple[Any, Any]:
     transformers.utils.logging.disable_progress_bar()  # the command line shows progress of its own
     try:
         place = str(unpacked(source) if isinstance(source, Path) else source)
+        here = Path(place).exists() or not _hub_answers()
         with redirect_stderr(io.StringIO()):  # a bar that knows no off
-            tokenizer = transformers.AutoTokenizer.from_pretrained(place)
-            model = transformers.AutoModelForCausalLM.from_pretrained(place, **kind)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(place, local_files_only=here)
+            model = transformers.AutoModelForCausalLM.from_pretrained(place, local_files_only=here, **kind)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(f"{who}: the model {str(source)!r} cannot be loaded: {str(error).splitlines()[0]}") from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.padding_side = "left"
     return tokenizer, model
+
+
+def _hub_answers() -> bool:
+    """Whether the hub can be asked at all: else each of a model's files would be asked for again for half a minute."""
+    host = urlsplit(needed("huggingface_hub").constants.ENDPOINT).hostname
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return bool(getproxies())  # a proxy may know the name
+    return True
 
 
 def _embedded() -> Path:

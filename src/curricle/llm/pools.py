@@ -5,8 +5,9 @@
 where it was not) and, where it was dropped, why. Every task it ever wrote is a row, so nothing goes uncounted.
 
 Columns: `data_source` (the world), `prompt` and `completion` (chat lists), `ability` (the skill), `reward_model` with
-`style` and `ground_truth` (JSON), `weight`, and `extra_info` (JSON fields of ours). A pool is part of its player's
-checkpoint, so a run that is killed resumes with exactly the rows it had.
+`style` and `ground_truth` (JSON), `weight`, and `extra_info` (JSON fields of ours). Where a world answers back, the
+completion is the conversation after the prompt, the world's turns included. A pool is part of its player's checkpoint,
+so a run that is killed resumes with exactly the rows it had.
 """
 
 import json
@@ -29,6 +30,9 @@ class Row(Record):
     source: str
     prompt: tuple[Message, ...]
     completion: str = ""
+    """What the player said last."""
+    before: tuple[Message, ...] = ()
+    """What was said between the prompt and that, in turns."""
     skill: str = ""
     truth: JsonValue = None
     weight: float = 1.0
@@ -60,8 +64,8 @@ def write(path: Path, rows: Sequence[Row]) -> None:
     table = [
         {
             "data_source": row.source,
-            "prompt": [{"role": m.role, "content": m.content} for m in row.prompt],
-            "completion": [{"role": "assistant", "content": row.completion}],
+            "prompt": _chat(row.prompt),
+            "completion": [*_chat(row.before), {"role": "assistant", "content": row.completion}],
             "ability": row.skill,
             "reward_model": {"style": "rule", "ground_truth": _json(row.truth)},
             "weight": row.weight,
@@ -81,7 +85,8 @@ def read(path: Path) -> list[Row]:
             Row(
                 source=row["data_source"],
                 prompt=tuple(Message(**message) for message in row["prompt"]),
-                completion=row["completion"][0]["content"],
+                completion=row["completion"][-1]["content"],
+                before=tuple(Message(**message) for message in row["completion"][:-1]),
                 skill=row["ability"],
                 truth=json.loads(row["reward_model"]["ground_truth"]),
                 weight=row["weight"],
@@ -91,6 +96,10 @@ def read(path: Path) -> list[Row]:
         ]
     except (OSError, ValueError, KeyError, IndexError, TypeError, pyarrow.ArrowException) as error:
         raise RunDamaged(f"pool {path} cannot be read: {error}") from error
+
+
+def _chat(messages: Sequence[Message]) -> list[dict[str, str]]:
+    return [{"role": m.role, "content": m.content} for m in messages]
 
 
 def _json(value: object) -> str:

@@ -18,7 +18,8 @@ from curricle import checkpoint, ranks
 from curricle.agent import Agent, Report
 from curricle.agents.grpo.attempts import FAULTS, Attempt, Counts, attempt
 from curricle.agents.grpo.imitation import imitate
-from curricle.agents.grpo.trainer import Grpo, LearningOptions, Slot, own_seed
+from curricle.agents.grpo.settings import LearningOptions, check
+from curricle.agents.grpo.trainer import Grpo, Slot, own_seed
 from curricle.errors import AgentError
 from curricle.llm import pools
 from curricle.llm.causal import Causal
@@ -62,13 +63,20 @@ class GRPO(Agent):
             )
         self.tasks, o = world, self.options
         _shareable(o)
+        check(o.trl, o.sampler == "trl")
         self.number = ranks.enlisted()
         self.causal = Causal(o, self.id, seed, shared=True, sharded=o.shard)
+        if o.most_tokens >= self.causal.context:
+            raise AgentError(
+                f"most_tokens = {o.most_tokens} leaves no room for a task: {o.model!r} looks at {self.causal.context} "
+                "tokens in all; lower [agent] most_tokens"
+            )
         kind: Kind = "auto" if o.sampler == "trl" else o.sampler
         self.sampler = Sampler(self.causal, kind, o.sample_batch)
         self.grpo = Grpo(self.causal, o, self._rollout)
         self.pool: dict[str, pools.Row] = {}
         self.warmed = 0  # updates by imitation so far
+        self.turn = (0, 0)  # which designs were last practised, and how many tasks they were handed since they came
         self._seed, self._batches = 0, 0  # of the running practice
 
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
@@ -77,6 +85,9 @@ class GRPO(Agent):
         self._warm_up(report)
         counts, width = Counts(self.tasks, designs), self.grpo.width
         self._seed, self._batches, done = seed, 0, 0
+        known, first = derive(0, *(design.to_json() for design in designs)), 0
+        if known == self.turn[0]:  # the next part of a practice: the designs go on by turns where they stood
+            first = self.turn[1]
 
         def watch(step: int, fresh: Sequence[Attempt], figures: Mapping[str, float]) -> None:
             nonlocal done
@@ -90,8 +101,9 @@ class GRPO(Agent):
             report(min(done, budget), _figures(groups) | {f"practice/{name}": figures[name] for name in figures})
 
         if budget:
-            self.grpo.run(self._slots(designs, seed), math.ceil(budget / width), derive(seed, "trainer"), watch)
-        for number in range(done // self.options.group):
+            self.grpo.run(self._slots(designs, seed, first), math.ceil(budget / width), derive(seed, "trainer"), watch)
+        self.turn = (known, first + done // self.options.group)
+        for number in range(first, self.turn[1]):
             counts.spent[number % len(designs)] += self.options.group
         return counts.outcomes()
 
@@ -127,7 +139,7 @@ class GRPO(Agent):
         about, arrays = {"world": self.world.id, "model": self.options.model}, self.causal.arrays()
         if ranks.number():
             return
-        checkpoint.write(folder, arrays, {**about, "warmed": self.warmed})
+        checkpoint.write(folder, arrays, {**about, "warmed": self.warmed, "turn": list(self.turn)})
         pools.write(folder / pools.TRAIN, list(self.pool.values()))
 
     def load(self, folder: Path) -> None:
@@ -135,7 +147,8 @@ class GRPO(Agent):
         ranks.ask(self.number, "load", folder=folder)
         arrays, state = checkpoint.read(folder) if ranks.number() == 0 else ({}, {})
         self.causal.restore(arrays, folder)
-        self.warmed = ranks.told(int(state.get("warmed", 0)))
+        known, handed = state.get("turn", (0, 0))
+        self.warmed, self.turn = ranks.told((int(state.get("warmed", 0)), (int(known), int(handed))))
         if ranks.number() == 0:
             self.pool = {_key(row.task): row for row in pools.read(folder / pools.TRAIN)}
 
@@ -161,11 +174,11 @@ class GRPO(Agent):
 
     # -- practice ------------------------------------------------------------------------------------------------------
 
-    def _slots(self, designs: Sequence[Design], seed: int) -> Iterator[Slot]:
-        """Tasks without end: of each design in turn, or now and then an old one."""
+    def _slots(self, designs: Sequence[Design], seed: int, first: int) -> Iterator[Slot]:
+        """Tasks without end: of each design in turn, from turn `first` on, or now and then an old one."""
         settings, number = [self.tasks.setting(design.setting) for design in designs], 0
         while True:
-            rng, owner = generator(seed, "replay", number), number % len(designs)
+            rng, owner = generator(seed, "replay", number), (first + number) % len(designs)
             if self.pool and rng.random() < self.options.replay:
                 known = list(self.pool.values())
                 yield known[int(rng.integers(len(known)))].task, -1
@@ -213,8 +226,9 @@ class GRPO(Agent):
             row = pools.Row(source=self.world.id, prompt=task.prompt, skill=task.skill, truth=task.gold, info=info)
         info = {**row.info, "attempts": row.info["attempts"] + len(group), "successes": row.info["successes"] + solved}
         if best.verdict.reward > row.info["reward"]:
-            said = "\n".join(m.content for m in best.transcript if m.role == "assistant")
-            row, info["reward"] = row.model_copy(update={"completion": said}), best.verdict.reward
+            *before, last = best.transcript  # a valid trace ends with the agent's own words
+            row = row.model_copy(update={"completion": last.content, "before": tuple(before)})
+            info["reward"] = best.verdict.reward
         self.pool[key] = row.model_copy(update={"info": info})
         while len(self.pool) > self.options.pool:
             del self.pool[next(iter(self.pool))]

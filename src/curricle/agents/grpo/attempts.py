@@ -2,7 +2,8 @@
 
 In: tasks, each with the design it belongs to, and a sampler. Out: for every try its tokens, which of them the agent
 said itself (the world's turns are masked from the loss), the verifier's verdict, and what is wrong with it, if so.
-A response is judged as it is; the verifier sees nothing else.
+A response is judged as it is; the verifier sees nothing else. One that never ended is none: it earns nothing, whatever
+stands in it, in practice and in tests.
 """
 
 from collections.abc import Callable, Sequence
@@ -118,7 +119,9 @@ def _goes_on(one: Attempt, world: TaskWorld, causal: Causal, room: int) -> bool:
 
 
 def _judge(one: Attempt, world: TaskWorld) -> None:
-    if not one.transcript or one.fault == "unjudged":
+    if one.fault == "endless":  # else a model could be paid for going on until something right is among its words
+        one.verdict = Verdict(reward=0.0, why="endless: the reply ran into the limit of tokens")
+    if not one.transcript or one.fault in ("endless", "unjudged"):
         return
     try:
         one.verdict = world.score(one.task, one.transcript)

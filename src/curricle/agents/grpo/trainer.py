@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import Field
 
 from curricle import ranks
 from curricle.agents.grpo.attempts import Attempt
 from curricle.agents.grpo.credit import token_advantages
+from curricle.agents.grpo.settings import LearningOptions, config, refusals
 from curricle.errors import AgentError, explained
-from curricle.llm.causal import Causal, CausalOptions
+from curricle.llm.causal import Causal
 from curricle.llm.extra import needed
-from curricle.records import Frozen, FrozenMap, Task
+from curricle.records import Task
 from curricle.seeds import derive
 
 Slot = tuple[Task, int]
@@ -51,28 +51,6 @@ FIGURES = {
 
 UNLIKELY = -1000.0
 """Log-odds below those of any token: exp(UNLIKELY - them) is 0."""
-
-
-class LearningOptions(CausalOptions):
-    """GRPO's settings; the defaults are GenEnv's."""
-
-    group: int = Field(8, ge=2, description="Rollouts of each task; their rewards are compared with each other.")
-    tasks: int = Field(8, ge=1, description="Tasks of one update.")
-    micro: int = Field(8, ge=1, description="Rollouts that go through the network at a time; memory against speed.")
-    iterations: int = Field(1, ge=1, description="Updates made from the same rollouts.")
-    clip: float = Field(0.2, gt=0, description="How far the odds of a token may move in one update.")
-    kl: float = Field(1e-3, ge=0, description="Weight of the KL divergence from the model it began as.")
-    entropy: float = Field(1e-3, ge=0, description="Weight of the entropy bonus.")
-    step_weight: float = Field(0.0, ge=0, description="Weight of advantages by turn (GiGPO); 0: none.")
-    step_discount: float = Field(0.95, gt=0, le=1, description="Discount of a turn's return, by the turns after it.")
-    temperature: float = Field(1.0, gt=0, description="Temperature of practice.")
-    most_tokens: int = Field(256, ge=1, description="Most tokens of one reply.")
-    shard: bool = Field(
-        False, description="Of several ranks: each holds a part of weights, gradients and optimiser (FSDP)."
-    )
-    trl: FrozenMap[str, Any] = Field(
-        Frozen(), description="More settings of TRL's GRPOConfig: use_vllm, gradient_checkpointing, loss_type, ..."
-    )
 
 
 class Grpo:
@@ -100,7 +78,7 @@ class Grpo:
             warnings.simplefilter("ignore")
             torch.manual_seed(own_seed(seed))
             try:
-                with ranks.connected():
+                with refusals(needed("trl"), self.options), ranks.connected():
                     trainer.train()
             finally:
                 trainer.slots.clear()
@@ -177,12 +155,13 @@ def _trainer(owner: Grpo) -> Any:
     def earned(earned: list[float], **_: Any) -> list[float]:
         return earned
 
-    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as nowhere:
+    told = refusals(trl, options)
+    with told, warnings.catch_warnings(), tempfile.TemporaryDirectory() as nowhere:
         warnings.simplefilter("ignore")
         trainer = Trainer(
             model=causal.model,
             reward_funcs=earned,
-            args=_config(trl, owner, Path(nowhere)),
+            args=config(trl, options, causal.device.type == "cuda", Path(nowhere)),
             train_dataset=_dataset(iter(()), {}),
             processing_class=causal.tokenizer,
             optimizers=(causal.optimizer, None),
@@ -214,43 +193,3 @@ def _whole(causal: Causal, figures: Mapping[str, float]) -> None:
             f"{causal.who}: an update came out as {dict(figures)}; the last checkpoint is as it was. Lower its rate, "
             f"{causal.options.rate}, or use dtype = 'float32'"
         )
-
-
-def _config(trl: Any, owner: Grpo, folder: Path) -> Any:
-    options, on_gpu = owner.options, owner.causal.device.type == "cuda"
-    share = owner.width // ranks.count()
-    micro = next(m for m in range(min(options.micro, share), 0, -1) if share % m == 0)
-    settings: dict[str, Any] = {
-        "output_dir": str(folder),
-        "per_device_train_batch_size": micro,
-        "gradient_accumulation_steps": share // micro,
-        "generation_batch_size": owner.width,
-        "num_generations": options.group,
-        "num_iterations": options.iterations,
-        "max_completion_length": options.most_tokens,
-        "temperature": options.temperature,
-        "loss_type": "grpo",
-        "epsilon": options.clip,
-        "beta": 0.0,  # set together with its reference, see above
-        "entropy_coef": options.entropy,
-        "learning_rate": options.rate,
-        "lr_scheduler_type": "constant",
-        "max_grad_norm": 1.0,
-        "max_steps": 1,
-        "bf16": on_gpu,
-        "use_cpu": not on_gpu,
-        "gradient_checkpointing": False,
-        "shuffle_dataset": False,
-        "remove_unused_columns": False,
-        "logging_steps": 1,
-        "logging_nan_inf_filter": False,
-        "save_strategy": "no",
-        "report_to": [],
-        "disable_tqdm": True,
-        "dataloader_pin_memory": False,
-        "ddp_find_unused_parameters": False,
-    }
-    known = set(trl.GRPOConfig.__dataclass_fields__)
-    if unknown := sorted(set(options.trl) - known):
-        raise AgentError(f"trl = {{{unknown[0]!r}: ...}} is no setting of TRL {trl.__version__}'s GRPOConfig")
-    return trl.GRPOConfig(**(settings | dict(options.trl)))
