@@ -175,6 +175,52 @@ def test_regression_fits_what_weighs_and_stays_under_its_cap(lora):
     assert costs()[0] < before[0] - 0.05 and told[-1]["kl_initial"] > told[1]["kl_initial"]
 
 
+def odds(model, example):
+    """Log-odds before every token of a reply, alone in its batch; (tokens, words)."""
+    return token_logits(model, [example.prompt], [example.reply], 0)[0][0].log_softmax(-1)
+
+
+def test_the_cap_is_on_the_whole_batch_in_however_many_parts():
+    """One long reply that is known by heart hardly moves; the short ones do, and must stay under the cap with it."""
+    long, short = Example([5] * 9, [7] * 6, 1.0), [Example([9 + i], [20 + i, 21 + i], 1.0) for i in range(3)]
+    told = []
+    for micro in (1, 2, 8):
+        model = causal(rate=1e-2)
+        for _ in range(100):
+            step(model, [long], 0.0, float("inf"), 1)
+        before = [odds(model.model, e).detach() for e in (long, *short)]
+        told.append(step(model, [long, *short], 0.0, 0.05, micro))
+        after = [odds(model.model, e).detach() for e in (long, *short)]
+        each = [(new.exp() * (new - old)).sum(-1) for new, old in zip(after, before, strict=True)]
+        assert torch.cat(each).mean() <= 0.05 and told[-1]["step_scale"] < 1
+        assert told[-1]["kl_step"] == pytest.approx(float(torch.cat(each).mean()), rel=1e-3), "12 tokens count alike"
+    assert told[0] == pytest.approx(told[1], rel=1e-3) and told[1] == pytest.approx(told[2], rel=1e-3)
+
+
+@pytest.mark.parametrize("micro", [1, 8])
+def test_the_penalty_is_the_divergence_from_the_initial_model(micro):
+    """KL(now || initial), its mean over the tokens said, times `kl`, beside the weighted likelihood; by hand."""
+    examples = [Example([5, 6], [20, 21, 22], 3.0, [1, 0, 1]), Example([7], [30], 1.0)]
+    model, begun, grads = causal(rate=3e-2), causal(), []
+    for _ in range(3):
+        step(model, [Example([5, 6], [40, 41, 42], 1.0)], 0.0, float("inf"), 8)
+    rows, first = [odds(model.model, e) for e in examples], [odds(begun.model, e).detach() for e in examples]
+    said = [(rows[0][0], first[0][0]), (rows[0][2], first[0][2]), (rows[1][0], first[1][0])]
+    fit = -(3 / 4 * (rows[0][0, 20] + rows[0][2, 22]) / 2 + 1 / 4 * rows[1][0, 30])
+    away = sum((now.exp() * (now - then)).sum() for now, then in said) / 3
+    (fit + 5.0 * away).backward()
+    fit, away = float(fit.detach()), float(away.detach())
+    torch.nn.utils.clip_grad_norm_([p for _, p in model.trained()], 1.0)
+    wanted = {name: p.grad.clone() for name, p in model.trained()}
+    hook = lambda *_: grads.append({name: p.grad.clone() for name, p in model.trained()})  # noqa: E731
+    model.optimizer.register_step_pre_hook(hook)
+    told = step(model, examples, 5.0, float("inf"), micro)
+    assert away > 0.01 and told["kl_initial"] == pytest.approx(away, rel=1e-4)
+    assert told["loss"] == pytest.approx(fit, rel=1e-5)
+    for name, grad in grads[0].items():
+        assert torch.allclose(grad, wanted[name], atol=1e-5), name
+
+
 def test_words_of_others_in_a_reply_are_not_learnt():
     whole, masked = (Example([5], [20, 21, 22], 1.0, mask) for mask in (None, [1, 0, 1]))
     with torch.no_grad():
