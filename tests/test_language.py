@@ -211,6 +211,76 @@ def test_copies_of_the_seed_are_dropped_and_the_fallback_is_the_seed():
     assert designs[0].aim is None and designer.rows[0].info["group"] == "1/0"
 
 
+def test_a_text_of_an_earlier_cycle_is_a_copy_also_after_a_restart(tmp_path):
+    world, designer = Pick(), policy(spare=1.0, rounds=1, text="required")
+    first, second = ({"note": f"tell me about {what} now please"} for what in ("the moon", "our sun"))
+    script(designer, first)
+    designer.propose(world.brief(1, 3), 1, Told(world))
+    designer.save(tmp_path)
+    again = policy(spare=1.0, rounds=1, text="required")
+    again.load(tmp_path)
+    for one in (designer, again):
+        script(one, first, second)
+        assert [d.by for d in one.propose(world.brief(2, 3), 2, Told(world))] == ["", "language-v1 fallback"]
+        assert [row.info["fault"] for row in one.rows] == ["", "duplicate", ""]
+        assert one.rows[1].info["why"] == "a copy of an earlier text"
+
+
+def test_a_text_of_the_original_may_stay_in_every_design():
+    original = Pick.Setting(note="all answers are letters")
+    world, designer = Pick(original=original), policy(spare=1.0, rounds=1)
+    script(designer, {"note": original.note})
+    designs = designer.propose(world.brief(1, 3), 3, Told(world))
+    assert [d.by for d in designs] == [""] * 3 and designer.rows[-1].info["fault"] == ""
+
+
+def test_equal_designs_are_counted_and_fallbacks_are_not_its_success():
+    world, designer, told = Pick(), policy(spare=1.0, rounds=1, text="off"), Told(Pick())
+    designer._write = lambda asked, seed: [
+        writing(designer, v) for v in ({"letter": "b", "most": 4}, {"letter": "b", "most": 4}, "endless", "hostile")
+    ]
+    designs = designer.propose(world.brief(1, 3), 4, told)
+    assert told.figures["design/near_duplicates"] == 0.25, "one of four repeats another; what is not whole repeats none"
+    successes = [10, 5, 0, 0]
+    outcomes = [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, successes, strict=True)]
+    designer.learn(outcomes, scores(world), told)
+    assert told.figures["design/success"] == 0.75 and told.figures["design/unsolved"] == 0.0
+
+
+def narrow(**options):
+    """A policy that all but always asks for the letter a."""
+    fixed = {"text": "off", "leave": ("most",), "kl": 0.0, "kl_cap": 1.0, "aim": "task", "spare": 1.0, "epochs": 4}
+    designer = policy(rate=2e-2, **fixed, **options)
+    prompt = designer.prompts(Pick().brief(1, 9), 1)[0]
+    for _ in range(12):
+        step(designer.causal, [designer._example(prompt, {"letter": "a"}, 1.0)], 0.0, 0.3, 8)
+    return designer
+
+
+def asked_for(designer, cycle, told):
+    """The letters of one cycle; only c is solved at all, half of the time."""
+    designs = designer.propose(Pick().brief(cycle, 9), 16, told)
+    letters = "".join(d.setting["letter"] for d in designs)
+    outcomes = [Outcome(design=d, attempts=10, successes=5 if d.setting["letter"] == "c" else 0) for d in designs]
+    designer.learn(outcomes, scores(Pick()), told)
+    return letters
+
+
+def test_a_policy_that_writes_what_nobody_solves_finds_its_way_out(tmp_path):
+    found, still, told = narrow(), narrow(explore=1.0), Told(Pick())
+    assert asked_for(found, 1, told) == "a" * 16 and told.figures["design/stuck"] == 1
+    found.save(tmp_path)
+    found = narrow()
+    found.load(tmp_path)
+    assert found.stuck == 1, "known after a restart"
+    asked_for(found, 2, told)
+    assert told.figures["design/wider"] == 8 and [row.info["wider"] for row in found.rows[-2:]] == [1.0, 2.0]
+    assert "of no use to it" in found.rows[-1].prompt[0].content
+    letters = [asked_for(found, cycle, told) for cycle in range(3, 17)]
+    assert letters[-1].count("c") > 8 and told.figures["design/stuck"] == 0 == told.figures["design/wider"], letters
+    assert {asked_for(still, cycle, told) for cycle in range(1, 17)} == {"a" * 16}, "without it, it stands still"
+
+
 def test_a_warm_start_shows_what_seed_tasks_look_like():
     class Seeded(Pick):
         id = "seeds-v1"
