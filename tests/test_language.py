@@ -1,10 +1,12 @@
 """The environment policy: forms that fit every world, what is dropped and why, learning, and both players killed."""
 
+import json
 import multiprocessing
 import random
 import time
 from pathlib import Path
 
+import loopback as lo
 import pytest
 import torch
 from parts import WORLDS, Bench
@@ -24,7 +26,7 @@ from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.regression import Example, step
 from curricle.llm.sampling import Sampler
 from curricle.records import Cycle, Design, Message, Outcome
-from curricle.run import read_checkpoint, read_metrics
+from curricle.run import read_checkpoint, read_exchanges, read_metrics, read_records
 from curricle.seeds import generator
 
 HERE = Path(__file__).parent
@@ -424,6 +426,37 @@ def test_the_ablations_are_settings(designer, tmp_path):
         designer = {**designer, "of_options": {**designer["of_options"], "model": tiny()}}
     config.start(config.resolve(run(designer)), tmp_path / "run")
     assert any("practice/kl" in line for line in read_metrics(tmp_path / "run"))
+
+
+def test_the_static_environment_keeps_what_was_dropped_and_why(tmp_path):
+    of = {**LANGUAGE, "model": tiny(), "text": "required"}
+    static = {"id": "fixed", "of": "language", "of_options": {k: v for k, v in of.items() if k != "id"}}
+    config.start(config.resolve(run(static)), tmp_path / "run")
+    rows = pools.read(read_checkpoint(tmp_path / "run", "designer") / "of" / pools.ENV)
+    assert {row.info["cycle"] for row in rows} == {1} and any(row.info["why"] for row in rows)
+    (figures,) = [line for line in read_metrics(tmp_path / "run") if "design/candidates" in line]
+    assert figures["design/candidates"] == len(rows), "written once"
+
+
+def test_an_offline_teacher_writes_tasks_once(tmp_path):
+    """`fixed` of `llm` in a world of texts: a seed that is handed back is refused, what is new is practised."""
+    form = "tools: set_timer, get_forecast\nrequest: Set a timer of {0} minutes for {1}.\ncall: set_timer({2})"
+    tasks = [form.format(n, what, f'minutes={n}, label="{what}"') for n, what in ((9, "tea"), (30, "the oven"))]
+
+    def act(handler, body):
+        seed = json.loads(body["messages"][0]["content"].rpartition("- {")[2].join(["{", ""]))
+        texts = [seed["task"], tasks[0]] if len(body["messages"]) == 1 else tasks
+        handler.say(200, lo.chat(json.dumps({"designs": [{"setting": {"task": text}} for text in texts]})))
+
+    with lo.Loopback([act]) as server:
+        of = {"model": "m", "base_url": server.url, "backoff": 0.001}
+        chosen = run({"id": "fixed", "of": "llm", "of_options": of}, world={"id": "tools"})
+        config.start(config.resolve(chosen), tmp_path / "run")
+    assert len(server.requests) == 2 and "its text is a copy of an earlier text" in str(server.requests[1])
+    designs = [(step.cycle, d.setting["task"], d.by) for step, d in read_records(tmp_path / "run", Design)]
+    assert designs == [(cycle, task, "fixed-v1") for cycle in (1, 2) for task in tasks]
+    outcomes = [o for step, o in read_records(tmp_path / "run", Outcome) if step.phase == "designed"]
+    assert sum(o.attempts for o in outcomes) == 8 and len(read_exchanges(tmp_path / "run")) == 2
 
 
 def test_both_players_killed_resume_with_pools_and_optimisers(tmp_path):
