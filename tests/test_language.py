@@ -10,6 +10,7 @@ import loopback as lo
 import pytest
 import torch
 from parts import WORLDS, Bench
+from rich.console import Console
 from small_model import Pick, tiny
 from test_designers import scores
 from test_kill import contents, work
@@ -25,9 +26,11 @@ from curricle.llm import pools
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.regression import Example, step
 from curricle.llm.sampling import Sampler
-from curricle.records import Cycle, Design, Message, Outcome
-from curricle.run import read_checkpoint, read_exchanges, read_metrics, read_records
+from curricle.records import Cycle, Design, Message, Outcome, Scores
+from curricle.run import Run, Step, read_checkpoint, read_exchanges, read_metrics, read_records
 from curricle.seeds import generator
+from curricle.views.table import table
+from curricle.views.watch import watched
 
 HERE = Path(__file__).parent
 
@@ -412,10 +415,10 @@ LANGUAGE = {"id": "language", "device": "cpu", "rate": 1e-3, "text_tokens": 6, "
 @pytest.mark.parametrize(
     "designer",
     [
-        {**LANGUAGE, "learn": False},
+        {**LANGUAGE, "text": "off", "learn": False},
         {"id": "fixed", "of": "language", "of_options": {k: v for k, v in LANGUAGE.items() if k != "id"}},
         {"id": "none"},
-        {**LANGUAGE, "alpha": 0.25, "lora": 2},
+        {**LANGUAGE, "text": "off", "alpha": 0.25, "lora": 2},
     ],
     ids=["random", "static", "agent only", "alpha"],
 )
@@ -425,7 +428,58 @@ def test_the_ablations_are_settings(designer, tmp_path):
     if designer["id"] == "fixed":
         designer = {**designer, "of_options": {**designer["of_options"], "model": tiny()}}
     config.start(config.resolve(run(designer)), tmp_path / "run")
-    assert any("practice/kl" in line for line in read_metrics(tmp_path / "run"))
+    lines = read_metrics(tmp_path / "run")
+    assert any("practice/kl" in line for line in lines)
+    shown = rows(tmp_path / "run")
+    assert {"practice/success", "practice/kl"} <= shown.keys()
+    assert ("design/near_duplicates" in shown) == (designer["id"] != "none")
+    if designer["id"] != "fixed":  # what was written then was of no use, and fallbacks stand in for it
+        assert len(shown["design/success"]) == len(shown["design/in_band"]) == len(shown["design/alarm"]) == 2
+    if designer["id"] == "language":
+        told = [f"{line['design/success']:.3g}" for line in lines if "design/success" in line]
+        assert shown["design/success"] == told, "the designer counts as the records do"
+
+
+def rows(folder):
+    """What `show` says is to be watched, by cycle."""
+    with (console := Console(width=200)).capture() as said:
+        console.print(table(folder))
+    cells = [line.replace("│", "|").split("|")[1:-1] for line in said.get().partition("what to watch")[2].splitlines()]
+    return {cell[0].strip(): [c.strip() for c in cell[1:]] for cell in cells if cell}
+
+
+def test_what_to_watch_is_counted_from_the_records(tmp_path):
+    """Six cycles in which the designs are solved more and more often while the score falls; a fallback is left out."""
+    folder, world = tmp_path / "run", Pick()
+    schedule = {"cycles": 7, "designs": 3, "per_cycle": 4}
+    designer = {"id": "fixed-v1", "of_options": {"alpha": 0.4, "k_min": 0.1}}
+    names = {"world": {"id": "pick-v1"}, "designer": designer, "agent": {"id": "grpo-v1"}, "seed": 1}
+    written, stood_in = Design(setting={}, by="fixed-v1"), Design(setting={}, by="language-v1 fallback")
+    with Run.create(folder, names | {"schedule": schedule}) as run:
+        for cycle in range(1, 8):
+            k = [1, 1, 2, 4, 4, 5, 10][cycle - 1]
+            for part in (0, 1):  # 2k of 20, all of 20, and of the fallback none
+                played = [
+                    Outcome(design=written, attempts=10, successes=k),
+                    Outcome(design=written, attempts=10, successes=10),
+                    Outcome(design=stood_in, attempts=10, successes=0),
+                ]
+                step = Step(cycle=cycle, phase="designed", part=part)
+                run.step(step, Outcome, lambda played=played: played)
+                run.metrics(step, cycle, {"practice/kl": 0.1 * (part + 1)})
+            tested = scores(world).model_copy(update={"headline": [30.0, 30, 31, 20, 20, 19, 20][cycle - 1]})
+            run.step(Step(cycle=cycle, phase="measure"), Scores, lambda tested=tested: [tested])
+    shown = rows(folder)
+    assert shown["design/success"] == ["0.55", "0.6", "0.7", "0.7", "0.75", "1"], "the last six"
+    assert shown["design/in_band"] == ["0", "0", "0.5", "0.5", "0.5", "0"], "from 0.3 to 0.5"
+    assert shown["design/solved"] == ["0.5"] * 5 + ["1"] and shown["design/unsolved"] == ["0"] * 6
+    assert shown["design/alarm"] == ["0", "0", "0", "0", "1", "0"] and shown["practice/kl"] == ["0.15"] * 6
+
+
+def test_agents_without_texts_have_nothing_of_it_to_watch(tmp_path):
+    ladder = {"world": {"id": f"{HERE}/toys.py:Ladder"}, "schedule": {"cycles": 1, "per_cycle": 8, "final": 0}}
+    config.start(config.resolve({**ladder, "log": {"tensorboard": False}}), tmp_path / "run")
+    assert watched(tmp_path / "run") == []
 
 
 def test_the_static_environment_keeps_what_was_dropped_and_why(tmp_path):

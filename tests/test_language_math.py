@@ -11,7 +11,8 @@ from toys import LadderSetting
 from curricle.agents.grpo.attempts import Attempt, Turn, attempt
 from curricle.agents.grpo.credit import relative, step_advantages, token_advantages
 from curricle.agents.grpo.trainer import Grpo, LearningOptions
-from curricle.designers.language import Language, LanguageOptions, watch
+from curricle.designers import watch
+from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language.designer import pooled
 from curricle.llm.attention import NAME, opened
 from curricle.llm.causal import Causal, CausalOptions, token_logits

@@ -21,8 +21,7 @@ from pydantic import JsonValue
 
 from curricle import checkpoint
 from curricle.designer import Designer, Workshop
-from curricle.designers import reward
-from curricle.designers.language import watch
+from curricle.designers import reward, watch
 from curricle.designers.language.conditioning import Request, requests
 from curricle.designers.language.form import Form, Writer
 from curricle.designers.language.options import LanguageOptions
