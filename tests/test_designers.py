@@ -4,7 +4,7 @@ import pytest
 from parts import DESIGNERS, LADDER, VAULT, WORLDS, Bench
 
 from curricle.designer import LeaveOptions
-from curricle.designers.baselines import Adversarial, EasyToHard, Fixed, Nobody, Random
+from curricle.designers.baselines import Adversarial, EasyToHard, Fixed, FixedOptions, Nobody, Random
 from curricle.designers.tutor import Tutor, TutorOptions
 from curricle.errors import RunDamaged, UsageError
 from curricle.records import Cycle, Outcome, Score, Scores, Skill
@@ -70,6 +70,39 @@ def test_fixed_repeats_its_first_proposal():
     world = LADDER()
     first, second, third = course(Fixed(world.Setting, seed=1), world)
     assert first == second == third == course(Random(world.Setting, seed=1), world)[0]
+
+
+def test_fixed_makes_so_many_variations_of_each_seed_and_takes_them_in_turn(tmp_path):
+    class Seeded(LADDER):
+        def examples(self, cycle):
+            return [{"difficulty": 0.1 * cycle}, {"difficulty": 0.2}]
+
+    world, fixed = Seeded(), Fixed(LADDER.Setting, FixedOptions(variations=5), seed=1)
+    cycles = [fixed.propose(world.brief(cycle, 4), 4, Bench(world)) for cycle in range(1, 5)]
+    made = Random(LADDER.Setting, seed=1).propose(world.brief(1, 4), 10, Bench(world))
+    assert [made.index(d) for cycle in cycles for d in cycle] == [*range(10), *range(6)]
+
+
+class Noting(Random):
+    """Has a state of its own."""
+
+    id = "noting-v1"
+    notes = ""
+
+    def save(self, folder):
+        (folder / "notes.txt").write_text(self.notes)
+
+    def load(self, folder):
+        self.notes = (folder / "notes.txt").read_text()
+
+
+@pytest.mark.parametrize("cls", [Fixed, EasyToHard, Adversarial])
+def test_what_the_maker_saves_is_kept(cls, tmp_path):
+    one, other = (cls(LADDER.Setting, cls.Options(of=f"{__file__}:Noting")) for _ in range(2))
+    one.maker.notes = "what was dropped and why"
+    one.save(tmp_path)
+    other.load(tmp_path)
+    assert other.maker.notes == "what was dropped and why"
 
 
 def test_random_leaves_knobs_alone_that_it_is_told_to():

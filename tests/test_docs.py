@@ -177,9 +177,9 @@ def test_genenv_page_runs(at_root):
 
 
 def test_genenv_page_names_faults_figures_and_settings_that_exist(tmp_path):
-    agent, designer = find(Agent, "grpo"), find(Designer, "language")
+    agent, designer, fixed = find(Agent, "grpo"), find(Designer, "language"), find(Designer, "fixed")
     assert set(re.findall(r"^\| `(\w+)` \|", GENENV, re.MULTILINE)) == set(language.FAULTS)
-    known = {*agent.Options.model_fields, *designer.Options.model_fields, "id", "of"}
+    known = {*agent.Options.model_fields, *designer.Options.model_fields, *fixed.Options.model_fields, "id"}
     for name in re.findall(r"`(?:designer|agent)\.(\w+)", GENENV):
         assert name in known, name
     sources = "".join(path.read_text() for path in (ROOT / "src" / "curricle").rglob("*.py"))

@@ -1,33 +1,22 @@
-"""The environment policy: forms that fit every world, what is dropped and why, learning, and both players killed."""
-
-import multiprocessing
-import random
-import time
-from pathlib import Path
+"""The environment policy: forms that fit every world, what is dropped and why, and learning."""
 
 import pytest
 import torch
 from parts import WORLDS, Bench
 from small_model import Pick, tiny
 from test_designers import scores
-from test_kill import contents, work
 
-from curricle import config
 from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language.conditioning import requests, success
 from curricle.designers.language.designer import FAULTS
 from curricle.designers.language.form import Form, Writer
 from curricle.designers.language.writing import write
 from curricle.errors import UsageError
-from curricle.llm import pools
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.regression import Example, step
 from curricle.llm.sampling import Sampler
 from curricle.records import Cycle, Design, Message, Outcome
-from curricle.run import read_checkpoint, read_metrics
 from curricle.seeds import generator
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +200,76 @@ def test_copies_of_the_seed_are_dropped_and_the_fallback_is_the_seed():
     assert designs[0].aim is None and designer.rows[0].info["group"] == "1/0"
 
 
+def test_a_text_of_an_earlier_cycle_is_a_copy_also_after_a_restart(tmp_path):
+    world, designer = Pick(), policy(spare=1.0, rounds=1, text="required")
+    first, second = ({"note": f"tell me about {what} now please"} for what in ("the moon", "our sun"))
+    script(designer, first)
+    designer.propose(world.brief(1, 3), 1, Told(world))
+    designer.save(tmp_path)
+    again = policy(spare=1.0, rounds=1, text="required")
+    again.load(tmp_path)
+    for one in (designer, again):
+        script(one, first, second)
+        assert [d.by for d in one.propose(world.brief(2, 3), 2, Told(world))] == ["", "language-v1 fallback"]
+        assert [row.info["fault"] for row in one.rows] == ["", "duplicate", ""]
+        assert one.rows[1].info["why"] == "a copy of an earlier text"
+
+
+def test_a_text_of_the_original_may_stay_in_every_design():
+    original = Pick.Setting(note="all answers are letters")
+    world, designer = Pick(original=original), policy(spare=1.0, rounds=1)
+    script(designer, {"note": original.note})
+    designs = designer.propose(world.brief(1, 3), 3, Told(world))
+    assert [d.by for d in designs] == [""] * 3 and designer.rows[-1].info["fault"] == ""
+
+
+def test_equal_designs_are_counted_and_fallbacks_are_not_its_success():
+    world, designer, told = Pick(), policy(spare=1.0, rounds=1, text="off"), Told(Pick())
+    designer._write = lambda asked, seed: [
+        writing(designer, v) for v in ({"letter": "b", "most": 4}, {"letter": "b", "most": 4}, "endless", "hostile")
+    ]
+    designs = designer.propose(world.brief(1, 3), 4, told)
+    assert told.figures["design/near_duplicates"] == 0.25, "one of four repeats another; what is not whole repeats none"
+    successes = [10, 5, 0, 0]
+    outcomes = [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, successes, strict=True)]
+    designer.learn(outcomes, scores(world), told)
+    assert told.figures["design/success"] == 0.75 and told.figures["design/unsolved"] == 0.0
+
+
+def narrow(**options):
+    """A policy that all but always asks for the letter a."""
+    fixed = {"text": "off", "leave": ("most",), "kl": 0.0, "kl_cap": 1.0, "aim": "task", "spare": 1.0, "epochs": 4}
+    designer = policy(rate=2e-2, **fixed, **options)
+    prompt = designer.prompts(Pick().brief(1, 9), 1)[0]
+    for _ in range(12):
+        step(designer.causal, [designer._example(prompt, {"letter": "a"}, 1.0)], 0.0, 0.3, 8)
+    return designer
+
+
+def asked_for(designer, cycle, told):
+    """The letters of one cycle; only c is solved at all, half of the time."""
+    designs = designer.propose(Pick().brief(cycle, 9), 16, told)
+    letters = "".join(d.setting["letter"] for d in designs)
+    outcomes = [Outcome(design=d, attempts=10, successes=5 if d.setting["letter"] == "c" else 0) for d in designs]
+    designer.learn(outcomes, scores(Pick()), told)
+    return letters
+
+
+def test_a_policy_that_writes_what_nobody_solves_finds_its_way_out(tmp_path):
+    found, still, told = narrow(), narrow(explore=1.0), Told(Pick())
+    assert asked_for(found, 1, told) == "a" * 16 and told.figures["design/stuck"] == 1
+    found.save(tmp_path)
+    found = narrow()
+    found.load(tmp_path)
+    assert found.stuck == 1, "known after a restart"
+    asked_for(found, 2, told)
+    assert told.figures["design/wider"] == 8 and [row.info["wider"] for row in found.rows[-2:]] == [1.0, 2.0]
+    assert "of no use to it" in found.rows[-1].prompt[0].content
+    letters = [asked_for(found, cycle, told) for cycle in range(3, 17)]
+    assert letters[-1].count("c") > 8 and told.figures["design/stuck"] == 0 == told.figures["design/wider"], letters
+    assert {asked_for(still, cycle, told) for cycle in range(1, 17)} == {"a" * 16}, "without it, it stands still"
+
+
 def test_a_warm_start_shows_what_seed_tasks_look_like():
     class Seeded(Pick):
         id = "seeds-v1"
@@ -304,84 +363,3 @@ def test_a_frozen_policy_stays_as_it_is():
     designer.learn([Outcome(design=d, attempts=10, successes=5) for d in designs], scores(world), Bench(world))
     assert all(torch.equal(before[name], p) for name, p in designer.causal.trained())
     assert sum(row.weight > 0 for row in designer.rows) == 4, "the record is kept all the same"
-
-
-def run(designer, **more):
-    return {
-        "world": {"id": f"{HERE}/small_model.py:Pick"},
-        "agent": {
-            "id": "grpo",
-            "model": tiny(),
-            "device": "cpu",
-            "rate": 1e-3,
-            "most_tokens": 4,
-            "tasks": 2,
-            "group": 2,
-            "replay": 0.3,
-        },
-        "designer": designer,
-        "schedule": {
-            "cycles": 2,
-            "designs": 2,
-            "per_cycle": 8,
-            "ratio": "1:1",
-            "final": 4,
-            "save_every": 4,
-            "test_seeds": 2,
-        },
-        "log": {"tensorboard": False},
-        **more,
-    }
-
-
-LANGUAGE = {"id": "language", "device": "cpu", "rate": 1e-3, "text_tokens": 6, "n": 2, "band": "off"}
-
-
-@pytest.mark.parametrize(
-    "designer",
-    [
-        {**LANGUAGE, "learn": False},
-        {"id": "fixed", "of": "language", "of_options": {k: v for k, v in LANGUAGE.items() if k != "id"}},
-        {"id": "none"},
-        {**LANGUAGE, "alpha": 0.25, "lora": 2},
-    ],
-    ids=["random", "static", "agent only", "alpha"],
-)
-def test_the_ablations_are_settings(designer, tmp_path):
-    if designer["id"] == "language":
-        designer = {**designer, "model": tiny()}
-    if designer["id"] == "fixed":
-        designer = {**designer, "of_options": {**designer["of_options"], "model": tiny()}}
-    config.start(config.resolve(run(designer)), tmp_path / "run")
-    assert any("practice/kl" in line for line in read_metrics(tmp_path / "run"))
-
-
-def test_both_players_killed_resume_with_pools_and_optimisers(tmp_path):
-    context = multiprocessing.get_context("forkserver")
-    ours = ["toys", "small_model", "curricle.cli", "curricle.agents.grpo", "curricle.designers.language"]
-    theirs = [
-        "trl.trainer.grpo_trainer",
-        "transformers.models.llama.modeling_llama",
-        "transformers.trainer",
-        "datasets",
-    ]
-    context.set_forkserver_preload([*ours, *theirs])
-    plain, rng = run({**LANGUAGE, "model": tiny()}), random.Random(1)
-    whole, broken, phase = tmp_path / "whole", tmp_path / "broken", context.Array("c", 80)
-    config.start(config.resolve(plain), whole)
-    kills = 0
-    for wanted in ("designs", "practice, designed", "learns", "practice, original", "tested"):
-        phase.value = b""
-        child = context.Process(target=work, args=(broken, plain, phase))
-        child.start()
-        while child.is_alive() and wanted not in phase.value.decode():
-            time.sleep(0.001)
-        time.sleep(rng.choice([0.0, 0.01, 0.05]))
-        child.kill()
-        child.join()
-        kills += child.exitcode != 0
-    work(broken, plain, phase)
-    assert kills >= 4
-    assert contents(broken) == contents(whole)
-    agent, designer = read_checkpoint(whole, "agent"), read_checkpoint(whole, "designer")
-    assert len(pools.read(designer / pools.ENV)) >= 4 and (agent / pools.TRAIN).stat().st_size

@@ -12,7 +12,9 @@ from curricle.agents.grpo.attempts import Attempt, Turn, attempt
 from curricle.agents.grpo.credit import relative, step_advantages, token_advantages
 from curricle.agents.grpo.settings import LearningOptions
 from curricle.agents.grpo.trainer import Grpo
-from curricle.designers.language import Language, LanguageOptions, watch
+from curricle.designers import watch
+from curricle.designers.language import Language, LanguageOptions
+from curricle.designers.language.designer import pooled
 from curricle.llm.attention import NAME, opened
 from curricle.llm.causal import Causal, CausalOptions, token_logits
 from curricle.llm.regression import Example, divergence, step, unlikelihood
@@ -252,6 +254,52 @@ def test_regression_fits_what_weighs_and_stays_under_its_cap(lora):
     assert costs()[0] < before[0] - 0.05 and told[-1]["kl_initial"] > told[1]["kl_initial"]
 
 
+def odds(model, example):
+    """Log-odds before every token of a reply, alone in its batch; (tokens, words)."""
+    return token_logits(model, [example.prompt], [example.reply], 0)[0][0].log_softmax(-1)
+
+
+def test_the_cap_is_on_the_whole_batch_in_however_many_parts():
+    """One long reply that is known by heart hardly moves; the short ones do, and must stay under the cap with it."""
+    long, short = Example([5] * 9, [7] * 6, 1.0), [Example([9 + i], [20 + i, 21 + i], 1.0) for i in range(3)]
+    told = []
+    for micro in (1, 2, 8):
+        model = causal(rate=1e-2)
+        for _ in range(100):
+            step(model, [long], 0.0, float("inf"), 1)
+        before = [odds(model.model, e).detach() for e in (long, *short)]
+        told.append(step(model, [long, *short], 0.0, 0.05, micro))
+        after = [odds(model.model, e).detach() for e in (long, *short)]
+        each = [(new.exp() * (new - old)).sum(-1) for new, old in zip(after, before, strict=True)]
+        assert torch.cat(each).mean() <= 0.05 and told[-1]["step_scale"] < 1
+        assert told[-1]["kl_step"] == pytest.approx(float(torch.cat(each).mean()), rel=1e-3), "12 tokens count alike"
+    assert told[0] == pytest.approx(told[1], rel=1e-3) and told[1] == pytest.approx(told[2], rel=1e-3)
+
+
+@pytest.mark.parametrize("micro", [1, 8])
+def test_the_penalty_is_the_divergence_from_the_initial_model(micro):
+    """KL(now || initial), its mean over the tokens said, times `kl`, beside the weighted likelihood; by hand."""
+    examples = [Example([5, 6], [20, 21, 22], 3.0, [1, 0, 1]), Example([7], [30], 1.0)]
+    model, begun, grads = causal(rate=3e-2), causal(), []
+    for _ in range(3):
+        step(model, [Example([5, 6], [40, 41, 42], 1.0)], 0.0, float("inf"), 8)
+    rows, first = [odds(model.model, e) for e in examples], [odds(begun.model, e).detach() for e in examples]
+    said = [(rows[0][0], first[0][0]), (rows[0][2], first[0][2]), (rows[1][0], first[1][0])]
+    fit = -(3 / 4 * (rows[0][0, 20] + rows[0][2, 22]) / 2 + 1 / 4 * rows[1][0, 30])
+    away = sum((now.exp() * (now - then)).sum() for now, then in said) / 3
+    (fit + 5.0 * away).backward()
+    fit, away = float(fit.detach()), float(away.detach())
+    torch.nn.utils.clip_grad_norm_([p for _, p in model.trained()], 1.0)
+    wanted = {name: p.grad.clone() for name, p in model.trained()}
+    hook = lambda *_: grads.append({name: p.grad.clone() for name, p in model.trained()})  # noqa: E731
+    model.optimizer.register_step_pre_hook(hook)
+    told = step(model, examples, 5.0, float("inf"), micro)
+    assert away > 0.01 and told["kl_initial"] == pytest.approx(away, rel=1e-4)
+    assert told["loss"] == pytest.approx(fit, rel=1e-5)
+    for name, grad in grads[0].items():
+        assert torch.allclose(grad, wanted[name], atol=1e-5), name
+
+
 def test_words_of_others_in_a_reply_are_not_learnt():
     whole, masked = (Example([5], [20, 21, 22], 1.0, mask) for mask in (None, [1, 0, 1]))
     with torch.no_grad():
@@ -284,19 +332,34 @@ def test_weights_of_the_regression():
     """R_env = exp(-2 (p - .5)^2), weight exp(R_env), inside |p - .5| <= .1 only."""
     counts = [(0, 10), (4, 10), (5, 10), (10, 10), (2, 3)]
     rewards = np.array([math.exp(-2 * (k / n - 0.5) ** 2) for k, n in counts])
-    strict = policy()._weights(counts, rewards)
+    strict = policy()._weights(counts, rewards, range(5))
     assert strict.tolist() == pytest.approx([0, math.exp(math.exp(-0.02)), math.e, 0, 0])
-    free = policy(band="off", strength=2.0)._weights(counts, rewards)
+    free = policy(band="off", strength=2.0)._weights(counts, rewards, range(5))
     assert free.tolist() == pytest.approx([math.exp(2 * r) for r in rewards[:4]] + [0]), "three attempts are too few"
 
 
 def test_a_cold_start_has_a_way_out():
     counts, rewards = [(0, 32), (8, 32), (0, 32)], np.ones(3)
-    assert policy(cold_start=False)._weights(counts, rewards).tolist() == [0, 0, 0]
-    out = policy()._weights(counts, rewards)
+    assert policy(cold_start=False)._weights(counts, rewards, range(3)).tolist() == [0, 0, 0]
+    out = policy()._weights(counts, rewards, range(3))
     assert out[1] > 0 and out[1] == out.max(), "the design nearest to the band leads"
     for counts in ([(0, 8), (1, 8), (0, 8)], [(27, 32), (28, 32), (25, 32)], [(0, 8)] * 3):
-        assert policy()._weights(counts, rewards).tolist() == [0, 0, 0], "what is alike but for chance teaches nothing"
+        assert policy()._weights(counts, rewards, range(3)).tolist() == [0, 0, 0], (
+            "what is alike but for chance teaches nothing"
+        )
+
+
+def test_designs_that_are_counted_together_are_one_when_they_are_compared():
+    """Four groups that differ by chance (chi-square 8.7 with 3 degrees) stay so, however many designs each has."""
+    groups, rewards = [(20, 128), (11, 128), (26, 128), (14, 128)], np.ones(64)
+    assert not policy()._weights(groups * 16, rewards, list("abcd") * 16).any()
+    assert policy()._weights(groups * 16, rewards, range(64)).any(), "64 designs with such counts do differ"
+
+
+def test_one_p_for_the_batch_is_learnt_if_it_is_in_the_band():
+    one, rewards = policy(p_over="batch"), np.full(4, 0.9)
+    assert one._weights([(22, 40)] * 4, rewards, [None] * 4).tolist() == pytest.approx([math.exp(0.9)] * 4)
+    assert one._weights([(6, 40)] * 4, rewards, [None] * 4).tolist() == [0] * 4
 
 
 def test_what_success_is_counted_over():
@@ -312,7 +375,7 @@ def test_what_success_is_counted_over():
     ):
         designer = policy(p_over=over)
         designer.rows = rows
-        assert designer._counts(mine) == counts
+        assert pooled(designer._keys(mine), outcomes) == counts
 
 
 def test_signs_of_a_co_evolution():
@@ -324,8 +387,26 @@ def test_signs_of_a_co_evolution():
     }
     steady, round_and_round = [(0.1, 1.0), (0.3, 2.0), (0.5, 3.0)], [(0.1, 1.0), (0.5, 1.0), (0.1, 1.0)]
     assert watch.oscillation(steady) == pytest.approx(0) and watch.oscillation(round_and_round) == pytest.approx(1)
-    assert (
-        not watch.alarm(steady)
-        and watch.alarm([(0.1, 3.0), (0.3, 2.0), (0.5, 1.0)])
-        and not watch.alarm([(0.1, 3.0), (0.5, 1.0)])
-    )
+
+
+def test_the_alarm_needs_a_real_rise_and_a_real_fall(caplog):
+    """Means of three and three: by hand 0.2 -> 0.5 with errors of 0.08, 30 -> 20 points with errors of 0.8."""
+    success, score = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [31.0, 30, 29, 21, 20, 19]
+    wrong = list(zip(success, score, strict=True))
+    assert watch.alarm(wrong) and not watch.alarm(wrong[1:]), "six cycles at least"
+    assert watch._change(score) == pytest.approx((-10, math.sqrt((1 + 1) / 3)))
+    for other in (
+        list(zip(success, score[::-1], strict=True)),  # the score rises too
+        list(zip(success[::-1], score, strict=True)),  # success falls too
+        list(zip(success, [30, 36, 24, 30, 18, 36], strict=True)),  # a fall, but less than the scores vary
+        list(zip([0.2, 0.4, 0.0, 0.3, 0.5, 0.1], score, strict=True)),  # a rise, but less than success varies
+        list(zip(success, [30.2, 30.2, 30.2, 30, 30, 30], strict=True)),  # a fall that nobody would mind
+    ):
+        assert not watch.alarm(other), other
+    rng = np.random.default_rng(0)
+    noise = [list(zip(rng.normal(0.4, 0.05, 10), rng.normal(30, 2, 10), strict=True)) for _ in range(200)]
+    assert sum(any(watch.alarm(run[:n]) for n in range(11)) for run in noise) < 10, "luck seldom sounds it in a run"
+    for cycle in range(1, 7):
+        watch.warn(wrong[:cycle], cycle)
+    watch.warn([*wrong, (0.7, 15.0)], 7)
+    assert [r.message.partition(":")[0] for r in caplog.records] == ["cycle 6"], "said once"

@@ -1,5 +1,6 @@
 """The llm designer: what it tells a model, what it does with the answer, and what the record says of both."""
 
+import json
 import logging
 import re
 import sys
@@ -7,6 +8,7 @@ import sys
 import loopback as lo
 import pytest
 from parts import LADDER, VAULT, WORLDS, Bench
+from small_model import Pick
 from test_designers import scores
 
 from curricle.designers import prompts
@@ -189,6 +191,32 @@ def test_examples_of_a_world_are_told():
 
     (message,) = llm(Wordy()).prompt(Wordy().brief(1, 4), 2)
     assert message.content.endswith('Settings to vary:\n\n- {"topic": "words", "difficulty": 0.1}')
+
+
+def notes(*texts):
+    return lo.says(json.dumps({"designs": [{"setting": {"note": text}} for text in texts]}))
+
+
+def test_copies_of_a_seed_or_of_another_design_are_refused():
+    class Seeded(Pick):
+        def examples(self, cycle):
+            return [self.setting({"note": "say a letter of the first kind"}).values]
+
+    world = Seeded()
+    before = past(world, 1, aim=None, note="one of the earlier notes")
+    same, near = "Say a letter, of the first kind!", "please say a letter of the first kind"
+    acts = [notes(same, "quite a new note", "quite a new note!", "One of the earlier notes", "another new one")]
+    designs, server, _ = propose(acts, world, n=3, cycle=2, past=before, asks=1)
+    assert [d.setting["note"] for d in designs] == ["quite a new note", "another new one"]
+    told = server.requests[1]["messages"][-1]["content"]
+    assert all(f"design {number}: its text is a copy of an earlier text" in told for number in (1, 3, 4))
+    (only,), _, _ = propose([notes(near)], world, n=1, near=0.9)
+    assert only.setting["note"] == near, "near is one's choice"
+    original = world.Setting(note="of the original")
+    designs, _, _ = propose(
+        [lo.says('{"designs": [{"setting": {"most": 1}}, {"setting": {"most": 2}}]}')], Seeded(original=original)
+    )
+    assert [d.setting["note"] for d in designs] == [original.note] * 2, "what is left as it is copies nothing"
 
 
 def test_the_schema_asks_for_n_designs_of_this_world():

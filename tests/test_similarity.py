@@ -1,5 +1,7 @@
 """Copies, near copies and shared words."""
 
+import random
+
 import pytest
 
 from curricle.similarity import Copies, distinct, f1, grams, jaccard, words
@@ -48,6 +50,18 @@ def test_nearest_is_the_exact_maximum():
     for text in ("a b c d e f", "x y z", "q", "nothing like it"):
         best = max(jaccard(text, other) for other in texts)
         assert copies.nearest(text)[0] == pytest.approx(best)
+
+
+def test_nothing_above_the_threshold_is_overlooked():
+    """Most texts share their beginning, so that the rare runs have to find the copies."""
+    rng = random.Random(0)
+    texts = [" ".join(["please", "do", "this", "for", "me", *rng.choices("abcdefgh", k=9)]) for _ in range(200)]
+    for near in (0.3, 0.5, 0.8, 1.0):
+        copies = Copies(near, texts=texts[:150])
+        for text in [*texts[150:], *(t.replace("a", "b", 1) for t in texts[:50])]:
+            best = max(jaccard(text, other) for other in texts[:150])
+            assert copies.nearest(text, near)[0] == pytest.approx(best if best >= near else 0.0)
+            assert bool(copies.refusal(text)) == (best >= near)
 
 
 def test_distinct_counts_runs_of_words():

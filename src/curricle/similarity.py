@@ -3,6 +3,7 @@
 Worlds score free text with it, designers refuse copies with it, and reports count variety with it.
 """
 
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -54,7 +55,7 @@ class Copies:
         """Texts count as near copies from a `jaccard` of `near` on."""
         self.near, self.n = near, n
         self.texts: list[str] = []
-        self._sizes: list[int] = []
+        self._runs: list[frozenset[tuple[str, ...]]] = []
         self._holders: dict[tuple[str, ...], list[int]] = {}  # a run of words -> who has it
         for text in texts:
             self.add(text)
@@ -65,20 +66,26 @@ class Copies:
         for run in runs:
             self._holders.setdefault(run, []).append(len(self.texts))
         self.texts.append(text)
-        self._sizes.append(len(runs))
+        self._runs.append(runs)
 
-    def nearest(self, text: str) -> tuple[float, str]:
-        """The most similar text so far with its `jaccard`; (0, "") where nothing is shared."""
+    def nearest(self, text: str, least: float = 0.0) -> tuple[float, str]:
+        """The most similar text so far with its `jaccard`; (0, "") where none is as similar as `least`.
+
+        Who is that similar has so many of the runs that one of the rarest is among them: only holders of those are
+        looked at, which keeps a question fast among tens of thousands of texts that all begin alike.
+        """
         runs = grams(text, self.n)
-        shared = Counter(holder for run in runs for holder in self._holders.get(run, ()))
-        found = ((k / (len(runs) + self._sizes[i] - k), -i) for i, k in shared.items())
+        shared = max(1, math.ceil(least * len(runs) - 1e-9))
+        rare = sorted(runs, key=lambda run: len(self._holders.get(run, ())))[: len(runs) - shared + 1]
+        likely = {holder for run in rare for holder in self._holders.get(run, ())}
+        found = ((len(runs & self._runs[i]) / len(runs | self._runs[i]), -i) for i in likely)
         likeness, place = max(found, default=(0.0, 0))
-        return likeness, self.texts[-place] if likeness else ""
+        return (likeness, self.texts[-place]) if likeness and likeness >= least else (0.0, "")
 
     def refusal(self, text: str) -> str:
         """Why a text is no new one, in words; empty where it is."""
-        likeness, other = self.nearest(text)
-        if likeness < self.near:
+        likeness, other = self.nearest(text, self.near)
+        if not likeness:
             return ""
         kind = "a copy" if words(text) == words(other) else f"a near copy ({likeness:.2f})"
         return f"{kind} of an earlier text"

@@ -17,7 +17,7 @@ from curricle.registry import named
 from curricle.seeds import generator
 from curricle.setting import Setting
 
-STATE = "designs.json"
+STATE, MAKER = "designs.json", "of"
 
 
 class Nobody(Designer):
@@ -54,10 +54,9 @@ class Random(Designer):
         ]
 
 
-class Fixed(Designer):
-    """The first proposal of another designer, kept for the whole run: EnvGen without adaptation."""
+class Keeping(Designer):
+    """Works on proposals of another designer, which it keeps."""
 
-    id = "fixed-v1"
     Options = OfOptions
     options: OfOptions
 
@@ -70,15 +69,14 @@ class Fixed(Designer):
         """Ask whether the other one is."""
         self.maker.ready()
 
-    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
-        """Ask once, then repeat."""
-        self.designs = self.designs or self.maker.propose(brief, n, workshop)
-        return self.designs
-
     def save(self, folder: Path) -> None:
-        """Write the designs that are kept."""
+        """Write the designs that are kept, and whatever their maker saves: what it dropped, for instance, and why."""
         content = json.dumps([json.loads(design.to_json()) for design in self.designs], indent=1)
         (folder / STATE).write_text(content + "\n", encoding="utf-8")
+        (folder / MAKER).mkdir()
+        self.maker.save(folder / MAKER)
+        if not any((folder / MAKER).iterdir()):
+            (folder / MAKER).rmdir()
 
     def load(self, folder: Path) -> None:
         """Read them."""
@@ -87,6 +85,37 @@ class Fixed(Designer):
             self.designs = [Design.model_validate(value) for value in values]
         except (OSError, ValueError) as error:
             raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error
+        if (folder / MAKER).is_dir():
+            self.maker.load(folder / MAKER)
+
+
+class FixedOptions(OfOptions):
+    """Options of fixed."""
+
+    variations: int = Field(
+        0,
+        ge=0,
+        description="Designs made for each seed task of the first cycle, which cycles then take in turn; 0: as many as "
+        "one cycle takes.",
+    )
+
+
+class Fixed(Keeping):
+    """The first proposal of another designer, kept for the whole run: EnvGen without adaptation."""
+
+    id = "fixed-v1"
+    Options = FixedOptions
+    options: FixedOptions
+
+    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+        """Ask once, then repeat; of more designs than fit into a cycle each takes the next ones."""
+        if not self.designs:
+            wanted = self.options.variations * len(brief.examples) or n
+            self.designs = self.maker.propose(brief, wanted, workshop)
+        made = len(self.designs)
+        if made <= n:
+            return self.designs
+        return [self.designs[((brief.cycle - 1) * n + i) % made] for i in range(n)]
 
 
 class RankingOptions(OfOptions):
@@ -101,7 +130,7 @@ class EasyToHardOptions(RankingOptions):
     practised: int = Field(10_000, ge=0, description="Practice of the validation agent in the original, in its unit.")
 
 
-class EasyToHard(Fixed):
+class EasyToHard(Keeping):
     """Candidates ranked once by a validation agent; each cycle takes the next harder ones."""
 
     id = "easy_to_hard-v1"
@@ -117,7 +146,7 @@ class EasyToHard(Fixed):
         return self.designs[start : start + n]
 
 
-class Adversarial(Fixed):
+class Adversarial(Keeping):
     """The hardest of the candidates under the current agent, ranked anew each cycle."""
 
     id = "adversarial-v1"

@@ -2,7 +2,8 @@
 
 Nothing of any world is written here: the prompt is the world's declaration in words (`prompts.py`), the reply is read
 with care (`replies.py`). A reply that cannot be used is answered with what is wrong with it and asked for again, inside
-the budget; after that the fallback designs this cycle. Both stand in the record: `Design.by` and `Design.changed`.
+the budget; after that the fallback designs this cycle. Both stand in the record: `Design.by` and `Design.changed`. A
+text that a design writes out may be no copy of a seed task, nor of a text of another design.
 """
 
 import logging
@@ -16,6 +17,7 @@ from curricle.designer import Designer, NamingOptions, Workshop
 from curricle.designers import prompts
 from curricle.designers.disguise import Disguise
 from curricle.designers.replies import Check, Reading, read
+from curricle.designers.values import written_out
 from curricle.errors import ModelError, ValueRefused
 from curricle.llm.budget import Caller
 from curricle.llm.choose import open_model
@@ -24,6 +26,7 @@ from curricle.records import Brief, Design, Exchange, Frozen, FrozenMap, Message
 from curricle.registry import named
 from curricle.seeds import derive
 from curricle.setting import Setting
+from curricle.similarity import Copies
 
 log = logging.getLogger("curricle")
 
@@ -35,6 +38,7 @@ class LLMOptions(ModelOptions, NamingOptions):
     asks: int = Field(2, ge=0, description="How often a reply that cannot be used is asked for again.")
     chat_tokens: int = Field(16_000, ge=0, description="Longest prompt in tokens; older turns are left out.")
     obfuscate: bool = Field(False, description="Replace every name by a token that says nothing (EnvGen's ablation).")
+    near: float = Field(0.8, gt=0, le=1, description="Share of word triples in common from which a text is a copy.")
     fallback: str = Field("tutor", description="The designer of a cycle in which the model gave no design.")
     fallback_options: FrozenMap[str, Any] = Field(Frozen(), description="Options of that designer.")
 
@@ -132,8 +136,11 @@ class LLM(Designer):
         return best, heard, trouble
 
     def _check(self, brief: Brief) -> Check:
-        """Hold values to the world's own rules, in the words that the model knows."""
+        """Hold values to the world's own rules, in the words that the model knows; what it writes out must be new."""
         disguise = Disguise(brief) if self.options.obfuscate else None
+        knobs, tried = brief.knobs, [o.design.setting for cycle in brief.past for o in cycle.designed]
+        known = [text for values in (*brief.examples, *tried) for text in written_out(knobs, values, brief.original)]
+        copies = Copies(self.options.near, texts=known)
 
         def check(values: Mapping[str, Value]) -> Mapping[str, Value]:
             real = disguise.real(values) if disguise else values
@@ -141,6 +148,11 @@ class LLM(Designer):
                 whole = self.setting.of({**brief.original, **real}).values
             except ValueRefused as error:
                 raise ValueRefused(disguise.text(str(error)) if disguise else str(error)) from None
+            texts = written_out(knobs, whole, brief.original)
+            for why in filter(None, map(copies.refusal, texts)):
+                raise ValueRefused(f"its text is {why}")
+            for text in texts:
+                copies.add(text)
             return disguise.values(whole) if disguise else whole
 
         return check

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -99,3 +99,9 @@ def _refused(knob: Knob, raw: Any) -> ValueRefused:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def written_out(knobs: Sequence[Knob], values: Mapping[str, Any], original: Mapping[str, Any]) -> list[str]:
+    """The texts of a setting; one that the original has is nobody's writing."""
+    texts = [(values.get(k.name), original.get(k.name)) for k in knobs if k.kind == "text"]
+    return [str(text) for text, left in texts if text and text != left]

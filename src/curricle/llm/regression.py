@@ -4,7 +4,8 @@ The environment policy learns from its records so; an agent that solves nothing 
 
 Each record is a request, the reply that answered it, and a weight. The loss is the weighted mean of the replies'
 negative log-likelihood, plus `kl` times the divergence from the *initial* model. After a step the divergence from the
-model just before it is measured; where it is above `cap`, the step is halved until it is not.
+model just before it is measured; where it is above `cap`, the step is halved until it is not. A divergence is the mean
+over all tokens of the batch that the model said itself, in however many parts they go through the network.
 """
 
 import math
@@ -33,12 +34,25 @@ class Example:
     mask: list[int] | None = None
     """Which tokens of the reply the model said itself; None: all."""
 
+    @property
+    def said(self) -> int:
+        """How many they are."""
+        return len(self.reply) if self.mask is None else sum(self.mask)
+
+
+Before = tuple[list[Example], Any]
+"""Examples, and the logits of the tokens the model said in them, before a step."""
+
 
 def divergence(logits: Any, other: Any, real: Any) -> Any:
     """KL(p || q) of next-token odds, the mean over all real tokens, from two stacks of logits."""
+    return (_each(logits, other) * real).sum() / real.sum().clamp(min=1)
+
+
+def _each(logits: Any, other: Any) -> Any:
+    """KL(p || q) at each place."""
     log_p, log_q = logits.log_softmax(-1), other.log_softmax(-1)
-    each = (log_p.exp() * (log_p - log_q)).sum(-1)
-    return (each * real).sum() / real.sum().clamp(min=1)
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
 def unlikelihood(logits: Any, tokens: Any, real: Any) -> Any:
@@ -80,9 +94,10 @@ def _step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, mi
     model, optimizer = causal.model, causal.optimizer
     parts, measured = _parts(examples, micro), bool(kl) or cap < float("inf")
     total, pad = sum(e.weight for e in examples), causal.tokenizer.pad_token_id
+    tokens_said = max(1, sum(e.said for e in examples))
     optimizer.zero_grad(set_to_none=True)
     loss_sum = kl_sum = 0.0
-    before: Any = None
+    before: list[Before] = []
     for part in parts:
         prompts, replies = [e.prompt for e in part], [e.reply for e in part]
         logits, tokens, real = token_logits(model, prompts, replies, pad)
@@ -93,10 +108,10 @@ def _step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, mi
         if measured:
             with causal.origin() as origin, torch.no_grad():
                 initial, _, _ = token_logits(origin, prompts, replies, pad)
-            away = divergence(logits, initial, real) * len(part) / len(examples)
+            away = divergence(logits, initial, real) * sum(e.said for e in part) / tokens_said
+            before.append((part, logits.detach()[real].cpu()))  # of a whole batch: too much for some GPUs
         (fit + kl * away).backward()
         loss_sum, kl_sum = loss_sum + float(fit.detach()), kl_sum + float(away.detach())
-        before = (part, logits.detach()) if before is None else before
     norm = float(whole(torch.nn.utils.clip_grad_norm_([p for _, p in causal.trained()], 1.0)))
     if not math.isfinite(loss_sum + norm):
         raise ModelError(
@@ -113,28 +128,33 @@ def _step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, mi
     return told
 
 
-def _capped(causal: Causal, before: tuple[Sequence[Example], Any], cap: float) -> tuple[float, float]:
-    """Make the optimiser's step, or the largest half, quarter, ... of it that stays under the cap.
-
-    The divergence is measured on the first examples of the batch, as many as go through the network at a time.
-    """
-    part, old = before
+def _capped(causal: Causal, before: Sequence[Before], cap: float) -> tuple[float, float]:
+    """Make the optimiser's step, or the largest half, quarter, ... of it that stays under the cap."""
     was = [(p, p.detach().clone()) for _, p in causal.trained()]
     causal.optimizer.step()
     now = [p.detach().clone() for p, _ in was]
     scale = 1.0
-    for _ in range(HALVINGS + 1):
-        with torch.no_grad():
-            logits, _, real = token_logits(
-                causal.model, [e.prompt for e in part], [e.reply for e in part], causal.tokenizer.pad_token_id
-            )
-            moved = float(divergence(logits, old, real & _own(part, real)))
+    with torch.no_grad():
+        for _ in range(HALVINGS + 1):
+            moved = _moved(causal, before, cap)
             if moved <= cap:
                 return moved, scale
             scale /= 2
             for (p, start), end in zip(was, now, strict=True):
                 p.copy_(start + scale * (end - start))
-    with torch.no_grad():  # no step of this direction is small enough
-        for p, start in was:
+        for p, start in was:  # no step of this direction is small enough
             p.copy_(start)
     return 0.0, 0.0
+
+
+def _moved(causal: Causal, before: Sequence[Before], cap: float) -> float:
+    """Divergence from the logits before, over the whole batch; only a lower bound once that is above the cap."""
+    total, tokens = 0.0, max(1, sum(len(old) for _, old in before))
+    for part, old in before:
+        logits, _, real = token_logits(
+            causal.model, [e.prompt for e in part], [e.reply for e in part], causal.tokenizer.pad_token_id
+        )
+        total += float(_each(logits[real & _own(part, real)], old.to(logits.device)).sum())
+        if not total / tokens <= cap:  # no part can take any of it back
+            break
+    return total / tokens

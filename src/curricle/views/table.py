@@ -9,6 +9,7 @@ from rich.text import Text
 
 from curricle.records import Design, Exchange, Score, Scores
 from curricle.run import read_config, read_exchanges, read_records
+from curricle.views.watch import watched
 
 
 def table(folder: Path | str) -> Group:
@@ -31,7 +32,9 @@ def table(folder: Path | str) -> Group:
     shown.add_section()
     shown.add_row("headline", *(f"{record.headline:.1f}  " for _, record in scores), style="bold")
     shown.add_row("reward", *(f"{record.reward.mean:.2f}  " for _, record in scores))
-    return Group(shown, *_trained(scores[-1][1] if scores else None), *_spent(folder), *_replaced(folder))
+    return Group(
+        shown, *_trained(scores[-1][1] if scores else None), *watched(folder), *_spent(folder), *_replaced(folder)
+    )
 
 
 def scores_table(scores: Scores, title: str) -> Table:

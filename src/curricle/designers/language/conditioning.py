@@ -1,8 +1,8 @@
 """Conditioning: what the environment policy is asked, one request a candidate (GenEnv's conditioning -> task).
 
 A request holds what the world is about, either a seed task to vary (`Brief.examples`) or the knobs there are, how often
-the agent succeeded of late, and which way that should move. Requests that share their seed are a group: success can be
-counted over it (`p_over = "group"`).
+the agent succeeded of late, which way that should move, and whether what was written last taught nothing. Requests that
+share their seed are a group: success can be counted over it (`p_over = "group"`).
 """
 
 from collections.abc import Sequence
@@ -29,15 +29,20 @@ class Request:
     seed: Values | None
 
 
-def requests(brief: Brief, n: int, form: Form, alpha: float, aims: bool, rng: np.random.Generator) -> list[Request]:
-    """Ask for n candidates: seeds and aims in turn, from a place drawn anew each cycle."""
+def requests(
+    brief: Brief, n: int, form: Form, alpha: float, aims: bool, rng: np.random.Generator, stuck: bool = False
+) -> list[Request]:
+    """Ask for n candidates: seeds and aims in turn, from a place drawn anew each cycle.
+
+    With `stuck` they are told that the last ones taught nothing, so that they may be unlike them.
+    """
     skills = [brief.skills[int(i)].name for i in rng.permutation(len(brief.skills))] if aims else [None]
     seeds = [int(i) for i in rng.permutation(len(brief.examples))] or [-1]
     found = []
     for number in range(n):
         at, aim = seeds[number % len(seeds)], skills[number % len(skills)]
         seed = brief.examples[at] if at >= 0 else None
-        words = _words(brief, form, aim, seed, success(brief, aim), alpha)
+        words = _words(brief, form, aim, seed, success(brief, aim), alpha, stuck)
         group = f"{brief.cycle}/{at if seed is not None else aim or 'any'}"
         found.append(Request((Message(role="user", content=words),), group, aim, seed))
     return found
@@ -56,7 +61,9 @@ def _beginning(guide: str) -> str:
     return guide if len(guide) <= GUIDE else guide[:GUIDE].rpartition("\n")[0]
 
 
-def _words(brief: Brief, form: Form, aim: str | None, seed: Values | None, rate: float | None, alpha: float) -> str:
+def _words(
+    brief: Brief, form: Form, aim: str | None, seed: Values | None, rate: float | None, alpha: float, stuck: bool
+) -> str:
     lines = [f"Write practice for an agent in {brief.world}.", _beginning(brief.guide.strip()), ""]
     if seed is None:
         lines += ["Knobs:", *(k.line for k in brief.knobs if k.name in form.names), ""]
@@ -69,5 +76,7 @@ def _words(brief: Brief, form: Form, aim: str | None, seed: Values | None, rate:
     else:
         way = "about as hard" if abs(rate - alpha) <= NEAR else "harder" if rate > alpha else "easier"
         lines.append(f"The agent succeeded {rate:.0%} of the time and should {alpha:.0%}: write something {way}.")
+    if stuck:
+        lines.append("What was written last was of no use to it: write something quite different.")
     lines.append("Write a variation of the example, in its form." if seed is not None else "Write one line a knob.")
     return "\n".join(lines)

@@ -12,76 +12,34 @@ writes once (static); `fixed` of `llm` is an offline teacher; `none` is the agen
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from curricle import checkpoint
-from curricle.designer import Designer, LeaveOptions, Workshop
-from curricle.designers import reward
-from curricle.designers.language import watch
+from curricle.designer import Designer, Workshop
+from curricle.designers import reward, watch
 from curricle.designers.language.conditioning import Request, requests
 from curricle.designers.language.form import Form, Writer
+from curricle.designers.language.options import LanguageOptions
 from curricle.designers.language.writing import write
+from curricle.designers.values import written_out
 from curricle.errors import RunDamaged, ValueRefused
 from curricle.llm import pools
-from curricle.llm.causal import Causal, CausalOptions
+from curricle.llm.causal import Causal
 from curricle.llm.chat import rendered
 from curricle.llm.regression import Example, step
 from curricle.llm.sampling import Sampler
-from curricle.records import Brief, Design, Message, Outcome, Scores, Values
+from curricle.records import Brief, Design, Message, Outcome, Scores
 from curricle.seeds import derive, generator
 from curricle.setting import Setting
 from curricle.similarity import Copies, distinct
 
 FAULTS = ("malformed", "endless", "empty", "hostile", "too_long", "refused", "duplicate")
 Counts = list[tuple[int, int]]
-
-
-class LanguageOptions(CausalOptions, LeaveOptions):
-    """Options of the environment policy; the defaults are GenEnv's."""
-
-    rate: float = Field(5e-7, ge=0, description="Learning rate of AdamW.")
-    learn: bool = Field(True, description="Whether it is trained; false: the frozen environment of the ablation.")
-    alpha: float = Field(0.5, gt=0, lt=1, description="Success rate that teaches most.")
-    beta: float = Field(2.0, ge=0, description="How fast the reward falls away from alpha.")
-    k_min: float = Field(0.1, ge=0, le=1, description="Half the width of the band that designs train in.")
-    strength: float = Field(1.0, ge=0, description="Lambda: weights are exp(strength * reward).")
-    n: int = Field(4, ge=1, description="Attempts that a success rate must rest on; with fewer a design is left out.")
-    p_over: Literal["task", "group", "batch"] = Field(
-        "task", description="What success is counted over: a task (equal ones together), all of a seed, or the batch."
-    )
-    band: Literal["strict", "soft", "off"] = Field(
-        "strict", description="The filter: as published, by the chance of being in the band, or none."
-    )
-    cold_start: bool = Field(
-        True,
-        description="Where nothing passes a strict filter and designs differ by more than chance: the soft one.",
-    )
-    kl: float = Field(0.01, ge=0, description="Weight of the KL divergence from the initial model.")
-    kl_cap: float = Field(0.05, gt=0, description="Most KL divergence of one update, in nats a token.")
-    batch: int = Field(64, ge=1, description="Records of one update.")
-    epochs: int = Field(1, ge=1, description="Passes over the records, a cycle.")
-    old: float = Field(0.0, ge=0, description="Old records of D_env trained on again, for each new one.")
-    warm: int = Field(
-        0, ge=0, description="Passes over the seed tasks of the first cycle before any is written: for small models."
-    )
-    micro: int = Field(8, ge=1, description="Records that go through the network at a time.")
-    temperature: float = Field(1.0, gt=0, description="Temperature of writing.")
-    text: Literal["required", "allowed", "off"] = Field(
-        "allowed", description="Whether knobs that hold text must be written, may be, or keep their original value."
-    )
-    text_tokens: int = Field(384, ge=1, description="Most tokens of one text.")
-    aim: Literal["skill", "task"] = Field(
-        "skill", description="skill: each design aims at one. task: a text task's own skill counts as its success."
-    )
-    spare: float = Field(1.5, ge=1, description="Candidates written for each design that is wanted.")
-    rounds: int = Field(3, ge=1, description="How often candidates are written before the fallback steps in.")
-    near: float = Field(0.8, gt=0, le=1, description="Share of word triples in common from which a text is a copy.")
-    sample_batch: int = Field(64, ge=1, description="Replies drawn at a time.")
 
 
 class Language(Designer):
@@ -102,6 +60,8 @@ class Language(Designer):
         self.rows: list[pools.Row] = []
         self.pending: list[int] = []  # for each design proposed, its row; -1: the fallback's
         self.history: list[watch.Point] = []
+        self.stuck = 0  # cycles in a row that taught nothing
+        self.written, self.seen = Copies(o.near), 0  # texts of all earlier designs, and the rows they were read from
 
     # -- step 1 --------------------------------------------------------------------------------------------------------
 
@@ -113,7 +73,8 @@ class Language(Designer):
         o, rng = self.options, generator(self.seed, "ask", brief.cycle, round)
         if o.text == "off":  # seed tasks are texts, so there is nothing to vary
             brief = brief.model_copy(update={"examples": ()})
-        return requests(brief, int(np.ceil(n * o.spare)), self.form, o.alpha, o.aim == "skill", rng)
+        wanted = int(np.ceil(n * o.spare))
+        return requests(brief, wanted, self.form, o.alpha, o.aim == "skill", rng, stuck=bool(self.stuck))
 
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Write candidates until n can be used, a few rounds at most; the fallback fills what is missing."""
@@ -121,18 +82,18 @@ class Language(Designer):
         self.pending = []
         if o.warm and o.text != "off" and brief.cycle == 1 and len(brief.examples) > 1:
             workshop.report({f"design/warm_{name}": value for name, value in self._warm(brief).items()})
-        copies = Copies(o.near, texts=[text for example in brief.examples for text in self._texts(example)])
+        copies, earlier = self._known(brief)
         for round in range(o.rounds):
             if len(designs) == n:
                 break
             asked = self._requests(brief, n - len(designs), round)
-            for request, writer in zip(
-                asked, self._write(asked, derive(self.seed, "write", brief.cycle, round)), strict=True
-            ):
-                design, fault, why = self._read(request, writer, brief, copies)
+            replies = self._write(asked, derive(self.seed, "write", brief.cycle, round))
+            for number, (request, writer) in enumerate(zip(asked, replies, strict=True)):
+                design, fault, why = self._read(request, writer, brief, copies, earlier)
                 if not fault and len(designs) == n:
                     fault, why = "spare", "one more than was wanted"
-                self.rows.append(self._row(request, writer, brief, fault, why))
+                info = {"fault": fault, "why": why, "wider": self._wider(number)}
+                self.rows.append(self._row(request, writer, brief, info))
                 if not fault and design:
                     designs.append(design)
                     self.pending.append(len(self.rows) - 1)
@@ -161,12 +122,26 @@ class Language(Designer):
         return told
 
     def _write(self, asked: Sequence[Request], seed: int) -> list[Writer]:
+        """A reply a request; while nothing teaches, every second one more freely, the more so the longer that lasts."""
         o = self.options
         self.sampler.refresh()
         prompts = [rendered(self.causal.tokenizer, request.prompt) for request in asked]
-        return write(self.sampler, self.form, prompts, o.text_tokens, o.temperature, seed)
+        if not self.stuck:
+            return write(self.sampler, self.form, prompts, o.text_tokens, o.temperature, seed)
+        found = dict[int, Writer]()
+        for half in (0, 1):
+            heat, drawn = o.temperature * self._wider(half), derive(seed, "half", half)
+            written = write(self.sampler, self.form, prompts[half::2], o.text_tokens, heat, drawn)
+            found |= dict(zip(range(half, len(asked), 2), written, strict=True))
+        return [found[number] for number in range(len(asked))]
 
-    def _read(self, request: Request, writer: Writer, brief: Brief, copies: Copies) -> tuple[Design | None, str, str]:
+    def _wider(self, number: int) -> float:
+        """By how much the temperature of a candidate is raised."""
+        return min(1.0 + self.stuck, self.options.explore) if number % 2 else 1.0
+
+    def _read(
+        self, request: Request, writer: Writer, brief: Brief, copies: Copies, earlier: Copies
+    ) -> tuple[Design | None, str, str]:
         """A design, or why it cannot be used."""
         if writer.fault:
             return None, writer.fault, f"{writer.fault}: see the completion"
@@ -174,17 +149,24 @@ class Language(Designer):
             values = self.setting.of({**brief.original, **writer.values}).values
         except ValueRefused as error:
             return None, "refused", str(error)[:300]
-        texts = self._texts(values)
+        texts = written_out(self.setting.knobs(), values, brief.original)
         for text in texts:
-            if why := copies.refusal(text):
+            if why := copies.refusal(text) or earlier.refusal(text):
                 return None, "duplicate", why
         for text in texts:
             copies.add(text)
         return Design(setting=values, aim=request.aim, why=f"written for {request.group}"), "", ""
 
-    def _texts(self, values: Values) -> list[str]:
-        """What is written out in a setting."""
-        return [str(values[k.name]) for k in self.setting.knobs() if k.kind == "text" and values.get(k.name)]
+    def _known(self, brief: Brief) -> tuple[Copies, Copies]:
+        """What a new text may not copy: this cycle's seeds, to which its texts are added; texts of earlier designs."""
+        knobs = self.setting.knobs()
+        for row in self.rows[self.seen :]:
+            if not row.info["fault"] and isinstance(row.truth, dict):
+                for text in written_out(knobs, row.truth, brief.original):
+                    self.written.add(text)
+        self.seen = len(self.rows)
+        seeds = [text for example in brief.examples for text in written_out(knobs, example, brief.original)]
+        return Copies(self.options.near, texts=seeds), self.written
 
     def _fallback(self, brief: Brief, number: int) -> Design:
         """A seed task as it is, where the world has some; else a setting drawn at random."""
@@ -203,13 +185,13 @@ class Language(Designer):
         changed = (f"nothing usable was written in its place: {what}",)
         return Design(setting=values, aim=aim, why="fallback", by=f"{self.id} fallback", changed=changed)
 
-    def _row(self, request: Request, writer: Writer, brief: Brief, fault: str, why: str) -> pools.Row:
+    def _row(self, request: Request, writer: Writer, brief: Brief, told: Mapping[str, Any]) -> pools.Row:
         values: dict[str, JsonValue] = dict(writer.values)
         if writer.fault:
             said = json.dumps(values, ensure_ascii=False) + writer.unfinished
         else:
             said = self.form.write({**brief.original, **writer.values})
-        info: dict[str, Any] = {"cycle": brief.cycle, "group": request.group, "fault": fault, "why": why}
+        info: dict[str, Any] = {"cycle": brief.cycle, "group": request.group, **told}
         return pools.Row(
             source=brief.world,
             prompt=request.prompt,
@@ -230,9 +212,19 @@ class Language(Designer):
             "design/total": float(len(self.rows)),
             "design/fallback": float(n - written),
             "design/distinct_2": distinct(texts),
-            "design/near_duplicates": faults.count("duplicate") / max(len(rows), 1),
+            "design/near_duplicates": self._repeated(rows) / max(len(rows), 1),
+            "design/wider": float(sum(row.info["wider"] > 1 for row in rows)),
             "design/length": sum(map(len, texts)) / max(len(rows), 1),
         }
+
+    def _repeated(self, rows: Sequence[pools.Row]) -> int:
+        """Candidates refused as copies, or nearly equal to an earlier one, knobs and all."""
+        copies, found = Copies(self.options.near), 0
+        for row in rows:
+            if row.info["fault"] in ("", "spare", "refused", "duplicate"):  # others were not written to their end
+                found += row.info["fault"] == "duplicate" or bool(copies.refusal(row.completion))
+                copies.add(row.completion)
+        return found
 
     # -- step 4 --------------------------------------------------------------------------------------------------------
 
@@ -240,9 +232,10 @@ class Language(Designer):
         """Weigh what was written by what came of it, and train on it."""
         o = self.options
         mine = [(row, outcome) for row, outcome in zip(self.pending, outcomes, strict=False) if row >= 0]
-        counts = self._counts(mine)
+        keys = self._keys(mine)
+        counts = pooled(keys, [outcome for _, outcome in mine])
         values = reward.bell(o.alpha, o.beta)(np.array([k / n if n else 0.0 for k, n in counts]))
-        weights = self._weights(counts, values)
+        weights = self._weights(counts, values, keys)
         for (at, outcome), (k, n), value, weight in zip(mine, counts, values, weights, strict=True):
             info: dict[str, Any] = {
                 "successes": outcome.successes,
@@ -254,37 +247,34 @@ class Language(Designer):
             self.rows[at] = row.model_copy(update={"weight": float(weight), "info": info})
         kept = [at for (at, _), weight in zip(mine, weights, strict=True) if weight > 0]
         figures = self._train(kept, len(mine), workshop.cycle)
-        rates = [o.successes / o.attempts for o in outcomes if o.attempts]
+        if any(n >= o.n for _, n in counts):
+            self.stuck = 0 if kept or not o.learn else self.stuck + 1
+        rates = [outcome.successes / outcome.attempts for _, outcome in mine if outcome.attempts]
         if rates:
             self.history.append((sum(rates) / len(rates), scores.headline))
             figures |= watch.band(rates, o.alpha, o.k_min)
         figures |= {
             "reward": float(np.mean(values)) if len(values) else 0.0,
             "kept": float((weights > 0).sum()),
+            "stuck": float(self.stuck),
             "oscillation": watch.oscillation(self.history),
             "alarm": float(watch.alarm(self.history)),
         }
+        watch.warn(self.history, workshop.cycle)
         workshop.report({f"design/{name}": value for name, value in figures.items()})
         self.pending = []
 
-    def _counts(self, mine: Sequence[tuple[int, Outcome]]) -> Counts:
-        """Successes and attempts behind each design's p, at the granularity that is set.
+    def _keys(self, mine: Sequence[tuple[int, Outcome]]) -> list[Any]:
+        """What each design's p is counted over, at the granularity that is set.
 
         Designs that are equal are one: else the luckiest of many that are too easy would pass the filter by chance.
         """
-        keys: dict[str, list[Any]] = {
-            "task": [(outcome.design.aim, outcome.design.setting) for _, outcome in mine],
-            "group": [self.rows[at].info["group"] for at, _ in mine],
-            "batch": [None for _ in mine],
-        }
-        mine_by = keys[self.options.p_over]
-        pooled = Counter[Any]()
-        for key, (_, outcome) in zip(mine_by, mine, strict=True):
-            pooled[key, 0] += outcome.successes
-            pooled[key, 1] += outcome.attempts
-        return [(pooled[key, 0], pooled[key, 1]) for key in mine_by]
+        over = self.options.p_over
+        if over == "task":
+            return [(outcome.design.aim, outcome.design.setting) for _, outcome in mine]
+        return [self.rows[at].info["group"] if over == "group" else None for at, _ in mine]
 
-    def _weights(self, counts: Counts, values: reward.Floats) -> reward.Floats:
+    def _weights(self, counts: Counts, values: reward.Floats, keys: Sequence[Any]) -> reward.Floats:
         """exp(strength R_env), through the filter."""
         o = self.options
         tried = np.array([n >= o.n for _, n in counts], np.float64)
@@ -292,7 +282,8 @@ class Language(Designer):
         if o.band != "off" and counts:
             strict = np.array([reward.passes(k, n, o.alpha, o.k_min) for k, n in counts], np.float64)
             cold = o.cold_start and not (strict * tried).any()
-            soft = o.band == "soft" or (cold and not reward.alike([c for c, t in zip(counts, tried, strict=True) if t]))
+            each = [c for c in dict(zip(keys, counts, strict=True)).values() if c[1] >= o.n]  # equal designs are one
+            soft = o.band == "soft" or (cold and not reward.alike(each))
             share *= reward.admitted(counts, o.alpha, o.k_min) if soft else strict
         return np.exp(o.strength * values) * share
 
@@ -325,6 +316,7 @@ class Language(Designer):
         state: dict[str, JsonValue] = {
             "pending": list(self.pending),
             "history": [list(point) for point in self.history],
+            "stuck": self.stuck,
         }
         checkpoint.write(folder, self.causal.arrays(), state)
         pools.write(folder / pools.ENV, self.rows)
@@ -334,8 +326,19 @@ class Language(Designer):
         arrays, state = checkpoint.read(folder)
         self.causal.restore(arrays, folder)
         self.rows = pools.read(folder / pools.ENV)
+        self.written, self.seen = Copies(self.options.near), 0
         try:
             self.pending = [int(at) for at in state["pending"]]
             self.history = [(float(p), float(score)) for p, score in state["history"]]
+            self.stuck = int(state["stuck"])
         except (KeyError, TypeError, ValueError) as error:
             raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error
+
+
+def pooled(keys: Sequence[Any], outcomes: Sequence[Outcome]) -> Counts:
+    """Successes and attempts behind each design's p: those of all designs that have its key."""
+    sums = Counter[Any]()
+    for key, outcome in zip(keys, outcomes, strict=True):
+        sums[key, 0] += outcome.successes
+        sums[key, 1] += outcome.attempts
+    return [(sums[key, 0], sums[key, 1]) for key in keys]

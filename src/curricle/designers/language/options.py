@@ -1,0 +1,56 @@
+"""Options of the environment policy."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from curricle.designer import LeaveOptions
+from curricle.llm.causal import CausalOptions
+
+
+class LanguageOptions(CausalOptions, LeaveOptions):
+    """Options of the environment policy; the defaults are GenEnv's."""
+
+    rate: float = Field(5e-7, ge=0, description="Learning rate of AdamW.")
+    learn: bool = Field(True, description="Whether it is trained; false: the frozen environment of the ablation.")
+    alpha: float = Field(0.5, gt=0, lt=1, description="Success rate that teaches most.")
+    beta: float = Field(2.0, ge=0, description="How fast the reward falls away from alpha.")
+    k_min: float = Field(0.1, ge=0, le=1, description="Half the width of the band that designs train in.")
+    strength: float = Field(1.0, ge=0, description="Lambda: weights are exp(strength * reward).")
+    n: int = Field(4, ge=1, description="Attempts that a success rate must rest on; with fewer a design is left out.")
+    p_over: Literal["task", "group", "batch"] = Field(
+        "task",
+        description="What success is counted over: a task (equal ones together), all of a seed, or the batch: then all "
+        "designs weigh the same, and the filter decides whether they are learnt at all.",
+    )
+    band: Literal["strict", "soft", "off"] = Field(
+        "strict", description="The filter: as published, by the chance of being in the band, or none."
+    )
+    cold_start: bool = Field(
+        True,
+        description="Where nothing passes a strict filter and designs differ by more than chance: the soft one.",
+    )
+    explore: float = Field(
+        4.0, ge=1, description="After cycles that taught nothing, half is written at up to this times the temperature."
+    )
+    kl: float = Field(0.01, ge=0, description="Weight of the KL divergence from the initial model.")
+    kl_cap: float = Field(0.05, gt=0, description="Most KL divergence of one update, in nats a token.")
+    batch: int = Field(64, ge=1, description="Records of one update.")
+    epochs: int = Field(1, ge=1, description="Passes over the records, a cycle.")
+    old: float = Field(0.0, ge=0, description="Old records of D_env trained on again, for each new one.")
+    warm: int = Field(
+        0, ge=0, description="Passes over the seed tasks of the first cycle before any is written: for small models."
+    )
+    micro: int = Field(8, ge=1, description="Records that go through the network at a time.")
+    temperature: float = Field(1.0, gt=0, description="Temperature of writing.")
+    text: Literal["required", "allowed", "off"] = Field(
+        "allowed", description="Whether knobs that hold text must be written, may be, or keep their original value."
+    )
+    text_tokens: int = Field(384, ge=1, description="Most tokens of one text.")
+    aim: Literal["skill", "task"] = Field(
+        "skill", description="skill: each design aims at one. task: a text task's own skill counts as its success."
+    )
+    spare: float = Field(1.5, ge=1, description="Candidates written for each design that is wanted.")
+    rounds: int = Field(3, ge=1, description="How often candidates are written before the fallback steps in.")
+    near: float = Field(0.8, gt=0, le=1, description="Share of word triples in common from which a text is a copy.")
+    sample_batch: int = Field(64, ge=1, description="Replies drawn at a time.")
