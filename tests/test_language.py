@@ -236,12 +236,12 @@ def test_equal_designs_are_counted_and_fallbacks_are_not_its_success():
     assert told.figures["design/success"] == 0.75 and told.figures["design/unsolved"] == 0.0
 
 
-def narrow(**options):
+def narrow(steps=12, **options):
     """A policy that all but always asks for the letter a."""
     fixed = {"text": "off", "leave": ("most",), "kl": 0.0, "kl_cap": 1.0, "aim": "task", "spare": 1.0, "epochs": 4}
     designer = policy(rate=2e-2, **fixed, **options)
     prompt = designer.prompts(Pick().brief(1, 9), 1)[0]
-    for _ in range(12):
+    for _ in range(steps):
         step(designer.causal, [designer._example(prompt, {"letter": "a"}, 1.0)], 0.0, 0.3, 8)
     return designer
 
@@ -330,6 +330,18 @@ def test_the_policy_learns_to_write_what_is_half_solved():
         designer.learn(outcomes, scores(world), told)
     assert share[0] < 0.55 and sum(share[-2:]) / 2 > 0.75, share
     assert 0 < told.figures["design/kl_step"] <= 0.2 and told.figures["design/kept"] > 0
+
+
+def test_what_is_written_often_does_not_crowd_out_what_is_as_good():
+    """Two letters are half solved, and the policy begins with nearly nothing but one of them."""
+    world, told, share = Pick(), Told(Pick()), []
+    designer = narrow(temperature=1.0, steps=5)
+    for cycle in range(1, 13):
+        designs = designer.propose(world.brief(cycle, 12), 16, told)
+        share.append(sum(d.setting["letter"] == "b" for d in designs) / 16)
+        outcomes = [Outcome(design=d, attempts=10, successes=5 * (d.setting["letter"] != "c")) for d in designs]
+        designer.learn(outcomes, scores(world), told)
+    assert share[0] < 0.2 and 0.25 < sum(share[-4:]) / 4 < 0.75, share
 
 
 def test_designs_that_are_all_too_easy_do_not_teach_more_of_the_same():

@@ -235,7 +235,8 @@ class Language(Designer):
         keys = self._keys(mine)
         counts = pooled(keys, [outcome for _, outcome in mine])
         values = reward.bell(o.alpha, o.beta)(np.array([k / n if n else 0.0 for k, n in counts]))
-        weights = self._weights(counts, values, keys)
+        equal = [(outcome.design.aim, outcome.design.setting) for _, outcome in mine]
+        weights = self._weights(counts, values, keys) / [equal.count(one) for one in equal]
         for (at, outcome), (k, n), value, weight in zip(mine, counts, values, weights, strict=True):
             info: dict[str, Any] = {
                 "successes": outcome.successes,
