@@ -36,6 +36,15 @@ def knob(
     return Field(default, description=sentence, ge=ge, le=le, max_length=max_length, json_schema_extra=extra)
 
 
+class Span(BaseModel):
+    """A stretch of free text: it ends with a sign, holds none of some others, and says something if it must."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    until: str
+    never: str = ""
+    blank: bool = True
+
+
 class Setting(BaseModel):
     """The base of every world's knobs; rules that span several knobs are `model_validator`s of the subclass."""
 
@@ -63,6 +72,14 @@ class Setting(BaseModel):
             return cls.model_validate(dict(values))
         except ValidationError as error:
             raise ValueRefused("; ".join(_refusal(cls, problem) for problem in error.errors())) from None
+
+    @classmethod
+    def follows(cls, name: str, said: str) -> Sequence[str] | Span | None:
+        """What may come next in a text knob, for designers that write token by token; None: whatever they like.
+
+        Else pieces of which one must come, none the beginning of another, the empty one ending the text; or free text.
+        """
+        return None
 
     @classmethod
     def sample(cls, rng: np.random.Generator, held: Mapping[str, Value] | None = None) -> Self:

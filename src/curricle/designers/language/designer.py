@@ -56,7 +56,8 @@ class Language(Designer):
         self.sampler = Sampler(self.causal, batch=o.sample_batch)
         o.check(setting)
         shown = [k for k in setting.knobs() if k.name not in o.leave and (o.text != "off" or k.kind != "text")]
-        self.form = Form(shown, self.causal.tokenizer, self.causal.ends, optional=o.text == "allowed")
+        optional = o.text == "allowed"
+        self.form = Form(shown, self.causal.tokenizer, self.causal.ends, optional, setting.follows)
         self.rows: list[pools.Row] = []
         self.pending: list[int] = []  # for each design proposed, its row; -1: the fallback's
         self.history: list[watch.Point] = []

@@ -7,26 +7,42 @@
     ```
 
 One line a knob. Where a knob has a list of values the model chooses among them, token by token, by its own odds; text
-is free up to its closing fence. So every world's knobs can be written, any model can write them, and a setting is never
-malformed: what is left to refuse is text, and rules across knobs. No grammar library is needed: a form is a chain of
-choices, and the few lines below walk it with any tokenizer. Lines suit small models better than JSON does.
+is free up to its closing fence, or held to what its world says may come next (`Setting.follows`). So every world's
+knobs can be written, any model can write them, and a setting is never malformed: what is left to refuse is what texts
+say, and rules across knobs. No grammar library is needed: a form is a chain of choices, and the few lines below walk it
+with any tokenizer. Lines suit small models better than JSON does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from curricle.records import Knob, Value
+from curricle.setting import Span
 
 FENCE = "```"
 Choice = tuple[Value, list[int]]
+Follows = Callable[[str, str], Sequence[str] | Span | None]
+"""What may come next in a text knob; see `Setting.follows`."""
+
+
+def _free(name: str, said: str) -> None:
+    """Whatever the model likes."""
 
 
 class Form:
     """The lines of one world's knobs in one model's tokens."""
 
-    def __init__(self, knobs: Sequence[Knob], tokenizer: Any, ends: Sequence[int], optional: bool = False) -> None:
+    def __init__(
+        self,
+        knobs: Sequence[Knob],
+        tokenizer: Any,
+        ends: Sequence[int],
+        optional: bool = False,
+        follows: Follows = _free,
+    ) -> None:
         """With `optional`, text that is empty in the original world may stay empty."""
         self.knobs, self.tokenizer, self.ends, self.optional = tuple(knobs), tokenizer, list(ends), optional
+        self._follows, self._overruns = follows, dict[tuple[Span, bool], list[int]]()
         self.names = {k.name for k in knobs}
         self.special = sorted({int(i) for i in tokenizer.all_special_ids} | set(ends))
         self.marks = [str(mark) for mark in tokenizer.all_special_tokens]
@@ -40,11 +56,55 @@ class Form:
 
     def tokens(self, values: Mapping[str, Value]) -> list[int]:
         """A setting as the reply that would have said it, its end included."""
-        found: list[int] = []
+        parts: list[str] = []
         for k in self.knobs:
-            text = _text_lines(k, str(values[k.name])) if k.kind == "text" else _line(k, values[k.name])
-            found += self.encode(text)
-        return [*found, self.ends[0]]
+            if k.kind != "text":
+                parts.append(_line(k, values[k.name]))
+            elif (pieces := self._pieces(k, str(values[k.name]))) is not None:
+                parts += [f"{k.name}: {FENCE}\n", *pieces, f"{FENCE}\n"]
+            else:
+                parts.append(_text_lines(k, str(values[k.name])))
+        return [*(token for part in parts for token in self.encode(part)), self.ends[0]]
+
+    def _pieces(self, k: Knob, text: str) -> list[str] | None:
+        """A text cut where its writer would have to choose; None for one that is free, or breaks its rules."""
+        said, rest, found = "", f"{text}\n" if text else "", list[str]()
+        while (what := self.follows(k, said)) is not None and rest:
+            if isinstance(what, Span):
+                head, sign, _ = rest.partition(what.until)
+                piece = head + sign if sign and not set(head) & set(what.never) else ""
+            else:
+                piece = next((piece for piece in what if piece and rest.startswith(piece)), "")
+            if not piece:
+                return None
+            found.append(piece)
+            said, rest = said + piece, rest[len(piece) :]
+        return None if what is None else found
+
+    def follows(self, k: Knob, said: str) -> Sequence[str] | Span | None:
+        """What may come next in a text."""
+        what = self._follows(k.name, said)
+        may_be_empty = not said and self.optional and not k.default
+        return [*what, ""] if may_be_empty and what is not None and not isinstance(what, Span) else what
+
+    def overrun(self, span: Span, begins: bool) -> list[int]:
+        """Tokens that may not come next in a span: special ones, those that go on after its end or hold a wrong sign.
+
+        Where it has to say something it may not begin with nothing.
+        """
+        key = (span, begins and not span.blank)
+        if key not in self._overruns:
+            texts = enumerate(self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))]))
+            wrong = {
+                i
+                for i, text in texts
+                if span.until in (head := text.removesuffix(span.until))
+                or not text
+                or set(head) & set(span.never)
+                or (key[1] and not head.strip())
+            }
+            self._overruns[key] = sorted(wrong | set(self.special))
+        return self._overruns[key]
 
     def chosen(self, reply: Sequence[int]) -> list[int]:
         """1 for the tokens of a reply that the model chose, 0 for those that the form left no choice about.
@@ -83,51 +143,85 @@ class Writer:
         return bool(self.fault) or not self._todo
 
     def allowed(self) -> list[int] | None:
-        """Tokens that may come next; None: all but special ones (the last text may also end the reply)."""
+        """Tokens of which one must come next; None: all but those that are `banned`."""
         return sorted({tokens[self._at] for _, tokens in self._left}) if self._left else None
 
-    @property
-    def may_end(self) -> bool:
-        """Whether the end of the reply may close the text that is being written."""
-        return len(self._todo) == 1
+    def banned(self) -> list[int]:
+        """Tokens that may not come next in text; the end of the reply may close the last one where it is free."""
+        if self._span:
+            return self.form.overrun(self._span, begins=not self._text)
+        kept = self.form.ends if len(self._todo) == 1 else []
+        return [token for token in self.form.special if token not in kept]
 
     @property
     def unfinished(self) -> str:
         """The text that was being written when it ended, for the record."""
-        return str(self.form.tokenizer.decode(self._text, skip_special_tokens=False))
+        return self._said + str(self.form.tokenizer.decode(self._text, skip_special_tokens=False))
 
     def _begin(self) -> None:
         """Turn to the next knob."""
-        self._at, self._text = 0, list[int]()
-        self._left: list[Choice] = []
+        self._at, self._said, self._text, self._length = 0, "", list[int](), 0
+        self._left, self._open, self._span = list[Choice](), False, None
         if self._todo:
             k = self._todo[0]
             self._left = list(self.form.choices.get(k.name) or [("", self.form.encode(f"{k.name}: {FENCE}\n"))])
+
+    _span: Span | None
+
+    def _go_on(self) -> None:
+        """Turn to the next piece of a text."""
+        self._at, self._text, self._span, self._open = 0, [], None, True
+        what = self.form.follows(self._todo[0], self._said)
+        if isinstance(what, Span):
+            self._span = what
+        elif what is not None:
+            self._left = [(piece, self.form.encode(piece or f"{FENCE}\n")) for piece in what]
 
     def hear(self, token: int) -> None:
         """Take in the next token."""
         if self.done:
             return
-        k = self._todo[0]
+        self._length += self._open
         if self._left:
-            self._left = [(v, tokens) for v, tokens in self._left if tokens[self._at] == token]
-            self._at += 1
-            if not self._left:
-                self.fault = "malformed"  # only who ignores `allowed` can say this
-            elif len(self._left[0][1]) == self._at:
-                if k.kind == "text":
-                    self._left = []  # the fence is open: text follows
-                else:
-                    self._close(self._left[0][0])
-            return
-        self._text.append(token)
-        tail = self.form.tokenizer.decode(self._text[-8:], skip_special_tokens=False)
-        if token in self.form.ends or f"\n{FENCE}" in f"\n{tail}" or FENCE + "\n" in tail:
-            said = [t for t in self._text if t not in self.form.ends]
-            whole = self.form.tokenizer.decode(said, skip_special_tokens=False)
-            self._close(whole.partition(FENCE)[0].strip())
-        elif len(self._text) >= self.per_text:
+            self._hear_piece(token)
+        else:
+            self._hear_text(token)
+        if not self.done and self._length >= self.per_text:
             self.fault = "endless"
+
+    def _hear_piece(self, token: int) -> None:
+        self._left = [(v, tokens) for v, tokens in self._left if tokens[self._at] == token]
+        self._at += 1
+        if not self._left:
+            self.fault = "malformed"  # only who ignores `allowed` can say this
+            return
+        value, tokens = self._left[0]
+        if len(tokens) > self._at:
+            return
+        self._left = []
+        if self._todo[0].kind != "text":
+            self._close(value)
+        elif self._open and not value:
+            self._close(self._said.strip())
+        else:
+            self._said += str(value)
+            self._go_on()
+
+    def _hear_text(self, token: int) -> None:
+        decode, wrong = self.form.tokenizer.decode, self._span is not None and token in self.banned()
+        self._text.append(token)
+        if self._span:
+            text = decode(self._text, skip_special_tokens=False)
+            if wrong:
+                self.fault = "malformed"
+            elif text.endswith(self._span.until):
+                self._said += text
+                self._go_on()
+            return
+        tail = decode(self._text[-8:], skip_special_tokens=False)
+        if token in self.form.ends or f"\n{FENCE}" in f"\n{tail}" or FENCE + "\n" in tail:
+            whole = decode([t for t in self._text if t not in self.form.ends], skip_special_tokens=False)
+            self._close(whole.partition(FENCE)[0].strip())
 
     def _close(self, value: Value) -> None:
         """One knob is written."""

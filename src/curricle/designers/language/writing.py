@@ -87,8 +87,7 @@ def _masked(scores: torch.Tensor, writers: Sequence[Writer]) -> torch.Tensor:
             continue
         allowed = writer.allowed()
         if allowed is None:
-            kept = writer.form.ends if writer.may_end else []
-            masked[row, [token for token in writer.form.special if token not in kept]] = -torch.inf
+            masked[row, writer.banned()] = -torch.inf
         else:
             masked[row] = -torch.inf
             masked[row, allowed] = scores[row, allowed]

@@ -19,7 +19,7 @@ from curricle.records import Message, Skill, Task, Values, Verdict
 from curricle.seeds import derive, generator, is_for_test
 from curricle.setting import knob
 from curricle.world import TaskWorld
-from curricle.worlds.text import PLAYERS, sources
+from curricle.worlds.text import PLAYERS, grammar, sources
 from curricle.worlds.text.answers import likeness
 from curricle.worlds.text.catalogue import TOOLS
 from curricle.worlds.text.item import Item
@@ -72,6 +72,11 @@ class ToolsSetting(knobs.Setting):
     parallel: int = knob(2, "Calls that a task with parallel calls needs.", ge=2, le=4, harder="up")
     steps: int = knob(2, "Chores of a task with several steps.", ge=1, le=4, harder="up")
     task: str = knob("", "One task, written as the guide says; empty: tasks of the pool.", max_length=LONGEST)
+
+    @classmethod
+    def follows(cls, name: str, said: str) -> Sequence[str] | knobs.Span | None:
+        """A written task keeps to its grammar."""
+        return grammar.follows(said) if name == "task" else None
 
     @model_validator(mode="after")
     def _task_is_sound(self) -> Self:

@@ -1,0 +1,86 @@
+"""Grammar of written tasks: what it lets through can be read, and it lets through what the pool writes."""
+
+import numpy as np
+import pytest
+from small_model import tiny
+
+from curricle.designers.language.form import Form, Writer
+from curricle.llm.causal import Causal, CausalOptions
+from curricle.setting import Span
+from curricle.worlds.text.grammar import follows
+from curricle.worlds.text.item import Item
+from curricle.worlds.text.tools import Tools
+from curricle.worlds.text.writing import write, written
+
+WORDS = ["Rome", "tomorrow", "5", "a note: call(x)", "milk, eggs", "", "naïve"]
+
+
+def walk(rng):
+    """A task by chance."""
+    said = ""
+    while True:
+        what = follows(said)
+        if isinstance(what, Span):
+            said += " ".join(["so", *rng.choice(WORDS, size=3)]) + what.until
+            continue
+        assert len(set(what)) == len(what) and what
+        whole = [piece for piece in what if piece]
+        assert not any(a != b and b.startswith(a) for a in whole for b in whole), what
+        piece = str(rng.choice(list(what)))
+        if not piece:
+            return said.strip()
+        said += piece
+
+
+def test_whatever_keeps_to_it_can_be_read():
+    rng, kinds = np.random.default_rng(0), set()
+    for _ in range(300):
+        item = written(walk(rng))
+        kinds.add((bool(item.simulator), bool(item.calls), bool(item.answer)))
+        for call in item.calls:
+            parameters = item.known[call.name]["parameters"]
+            assert set(parameters.get("required", [])) <= set(call.arguments) <= set(parameters["properties"])
+    assert len(kinds) >= 5
+
+
+@pytest.fixture(scope="module")
+def form():
+    causal = Causal(CausalOptions(model=tiny()), "test", 0)
+    knobs = [k for k in Tools.Setting.knobs() if k.name == "task"]
+    return Form(knobs, causal.tokenizer, causal.ends, optional=True, follows=Tools.Setting.follows)
+
+
+def test_what_the_pool_writes_keeps_to_it_and_is_said_token_by_token(form):
+    world = Tools()
+    texts = [example["task"] for cycle in range(1, 12) for example in world.examples(cycle)]
+    texts += [write(Item.of(task)) for task in world.tasks(world.original, 70, 3)]
+    plain = [text for text in texts if not text.startswith("{")]
+    assert len(plain) > 0.9 * len(texts)
+    for text in ["", *plain]:
+        reply, writer = form.tokens({"task": text}), Writer(form, 4000)
+        for token in reply:
+            allowed = None if writer.done else writer.allowed()
+            assert writer.done or (token in allowed if allowed is not None else token not in writer.banned()), text
+            writer.hear(token)
+        assert (writer.fault, writer.values) == ("", {"task": text})
+        assert len(form.chosen(reply)) == len(reply) and (not text or 0 < sum(form.chosen(reply)) < len(reply))
+
+
+def test_whatever_tokens_are_drawn_the_task_can_be_read(form):
+    """Any choice among what is allowed, as a model without sense would make it; plain signs, and ends now and then."""
+    rng, texts = np.random.default_rng(1), form.tokenizer.batch_decode([[i] for i in range(len(form.tokenizer))])
+    plain = [i for i, text in enumerate(texts) if text.isascii() and text.isprintable()]
+    read = 0
+    for _ in range(100):
+        writer = Writer(form, 300)
+        while not writer.done:
+            allowed = writer.allowed()
+            if allowed is None:
+                banned = set(writer.banned())
+                ends = [i for i, text in enumerate(texts) if text.endswith(writer._span.until) and i not in banned]
+                allowed = ends if ends and rng.random() < 0.3 else [i for i in plain if i not in banned]
+            writer.hear(int(rng.choice(allowed)))
+        assert writer.fault in ("", "endless")
+        if not writer.fault and (text := writer.values["task"]):
+            read += bool(written(text))
+    assert read > 40
