@@ -36,6 +36,7 @@ COMMON = [
     "agent.sample_batch=512",
     "designer.warm=0",
     "designer.epochs=4",
+    "designer.micro=4",
     "log.tensorboard=false",
 ]
 WORLDS: dict[str, list[str]] = {
