@@ -184,6 +184,13 @@ def interval(values: Sequence[float], digits: int = 1) -> str:
     return f"{statistics.mean(values):.{digits}f} ± {half:.{digits}f}"
 
 
+def in_band(run: dict[str, Any]) -> list[bool]:
+    """Of each design that was tried, whether it lay in the designer's own band; in the policy's where it has none."""
+    alpha, k_min = (run["config"]["designer"].get(name, usual) for name, usual in (("alpha", 0.5), ("k_min", 0.1)))
+    rates = [d["successes"] / d["attempts"] for d in run["designs"] if d["attempts"]]
+    return [abs(rate - alpha) <= k_min + 1e-9 for rate in rates]
+
+
 def tables(lines: Sequence[dict[str, Any]], firsts: Sequence[str] = ("policy", "policy, 40 cycles")) -> str:
     """Scores by both protocols, and what the policy gains over each other condition, seed by seed."""
     head = "condition | seeds | training score | reward | test score | reward | designs in the band"
@@ -196,8 +203,8 @@ def tables(lines: Sequence[dict[str, Any]], firsts: Sequence[str] = ("policy", "
             for protocol in ("trained", "tested")
             for figure in ("headline", "reward")
         ]
-        rates = [d["successes"] / d["attempts"] for run in runs.values() for d in run["designs"] if d["attempts"]]
-        band = f"{statistics.mean(abs(r - 0.5) <= 0.1 for r in rates):.0%}" if rates else "-"
+        inside = [one for run in runs.values() for one in in_band(run)]
+        band = f"{statistics.mean(inside):.0%}" if inside else "-"
         rows.append(" | ".join([condition, str(len(runs)), *cells, band]))
     text = "\n".join(f"| {row} |" if "---" not in row else f"|{row}|" for row in rows)
     for first in firsts:

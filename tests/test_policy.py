@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from parts import LADDER, VAULT, Bench
+from pydantic import ValidationError, model_validator
 
 from curricle.designers import reward as r
 from curricle.designers.policy import Policy, PolicyOptions
@@ -15,7 +16,8 @@ from curricle.designers.policy.forecast import Forecast, counts, original_counts
 from curricle.designers.policy.search import Search
 from curricle.designers.policy.space import CONTRADICTED, Space
 from curricle.errors import RunDamaged
-from curricle.records import Cycle, Design, Outcome, Score, Scores, Trained
+from curricle.records import Cycle, Design, Outcome, Score, Scores, Skill, Trained
+from curricle.setting import Setting, knob
 from curricle.worlds.crafter import Crafter
 
 
@@ -51,10 +53,10 @@ def test_settings_survive_the_grid(kind):
 def test_features_are_zero_at_home_and_positive_where_it_is_easier():
     space = space_of(VAULT())
     assert space.features(space.home[None]).tolist()[0] == [1.0, *[0.0] * (space.spans[-1] - 1 + 3)]
-    for i, knob in enumerate(space.knobs):
+    for i, one in enumerate(space.knobs):
         rows = [np.where(np.arange(len(space.home)) == i, end, space.home) for end in (0, len(space.levels[i]) - 1)]
         ends = space.features(np.stack(rows))[:, 1 : space.spans[-1]].sum(1)
-        assert (ends[0] > ends[1]) == (knob.harder == "up")
+        assert (ends[0] > ends[1]) == (one.harder == "up")
 
 
 def test_the_declaration_promises_more_success_where_more_is_handed_out():
@@ -246,6 +248,35 @@ def test_designs_come_near_alpha():
         proposals, _ = play(designer, world, lock, cycles=10)
         rates = [lock(d.setting)[d.aim] for designs in proposals[5:] for d in designs]
         assert abs(np.mean(rates) - alpha) < 0.1 and np.mean(np.abs(np.array(rates) - alpha) < 0.15) > 0.6
+
+
+class Gated(Setting):
+    """Three settings in all, for one of four is refused."""
+
+    gate: bool = knob(False, "Whether the gate is shut.", harder="up")
+    key: bool = knob(False, "Whether a key lies there.", harder="down")
+
+    @model_validator(mode="after")
+    def _no_key_without_a_gate(self):
+        if self.key and not self.gate:
+            raise ValueError("there is no key without a gate")
+        return self
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_more_designs_than_settings_are_some_of_them_twice(n):
+    class World(VAULT):
+        id, skills, Setting = "gated-v1", (Skill(name="out"),), Gated
+
+    world, designer = World(), Policy(Gated, PolicyOptions(explore=0.0))
+    proposals, _ = play(designer, world, lambda s: {"out": 0.05 - 0.03 * s["gate"] + 0.3 * s["key"]}, cycles=6, n=n)
+    assert all(len(designs) == n and all(Gated.of(d.setting) for d in designs) for designs in proposals)
+
+
+@pytest.mark.parametrize("wrong", [{"again": 0.0}, {"strength": 2000.0}])
+def test_options_that_would_divide_by_nothing_are_refused(wrong):
+    with pytest.raises(ValidationError):
+        PolicyOptions(**wrong)
 
 
 def test_designs_differ_and_name_what_they_expect():

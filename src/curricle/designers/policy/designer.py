@@ -39,7 +39,7 @@ class PolicyOptions(OfOptions):
         "bell", description="Reward: bell, exp(-beta (p - alpha)^2), or learnability, 4p(1 - p)."
     )
     k_min: float = Field(0.1, gt=0, le=1, description="Half the width of the band; designs outside it do not count.")
-    strength: float = Field(2.0, gt=0, description="Lambda: how much the regression prefers better designs.")
+    strength: float = Field(2.0, gt=0, le=100, description="Lambda: how much the regression prefers better designs.")
     hold: float = Field(2.0, gt=0, description="Weight of the KL penalty to the initial policy.")
     cap: float = Field(0.05, gt=0, description="Largest KL of one update, mean over knobs.")
     floor: float = Field(0.02, ge=0, lt=1, description="Share of each knob's choice that stays uniform.")
@@ -53,7 +53,7 @@ class PolicyOptions(OfOptions):
     dreams: int = Field(64, ge=1, description="Settings it imagines for each aim when it learns.")
     vivid: float = Field(2.0, ge=0, description="Weight of all it imagines for an aim; a tried design weighs up to 1.")
     reach: float = Field(0.2, ge=0, le=1, description="Worth of a skill whose needs the agent never shows yet.")
-    again: float = Field(0.5, ge=0, le=1, description="Worth of a skill once another design of the cycle practises it.")
+    again: float = Field(0.5, gt=0, le=1, description="Worth of a skill once another design of the cycle practises it.")
     fade: float = Field(0.7, gt=0, le=1, description="What an outcome still counts for a cycle later.")
     capacity: int = Field(512, ge=1, description="Outcomes the archive holds.")
 

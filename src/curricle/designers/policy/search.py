@@ -69,18 +69,21 @@ class Search:
         return rng.choice(len(chance), count, p=chance / chance.sum())
 
     def _elite(self, rows: Rows, worth: Floats, taboo: set[bytes]) -> tuple[Rows, Rows, Floats]:
-        """The best settings that the world allows, best first, with their aims and values."""
+        """The best settings that the world allows, best first, with their aims and values.
+
+        Where all that it allows are taboo one of them comes again; the original is always allowed.
+        """
         rows = np.unique(rows, axis=0)
         parts = worth * self.gain(rows) * self.close ** (rows != self.choices.space.home).sum(1, keepdims=True)
         aims = parts.argmax(1)
         values = self.others * parts.sum(1) + (1 - self.others) * parts.max(1) + PENALTY * self.choices.log(rows, aims)
-        found = list[int]()
+        found, again = list[int](), list[int]()
         for index in np.argsort(-values, kind="stable").tolist():
-            if rows[index].tobytes() not in taboo and self.allowed(rows[index]):
-                found.append(index)
+            if self.allowed(rows[index]):
+                (again if rows[index].tobytes() in taboo else found).append(index)
             if len(found) == ELITE:
                 break
-        found = found or [int(values.argmax())]
+        found = found or again[:1] or np.flatnonzero((rows == self.choices.space.home).all(1)).tolist()
         return rows[found], aims[found], values[found]
 
     def _children(self, rng: np.random.Generator, elite: Rows, aims: Rows) -> Rows:
