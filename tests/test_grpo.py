@@ -1,23 +1,19 @@
 """The language-model agent: it learns, counts its own rollouts, keeps a pool, and resumes to the bit."""
 
-import gc
-import importlib.util
-import re
 import subprocess
 import sys
 
 import pytest
 import torch
-from parts import VAULT, quiet
+from parts import quiet
 from small_model import Pick, Steps, kind, tiny
 
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.agents.grpo.imitation import solved
 from curricle.agents.grpo.trainer import UNLIKELY, hushed
 from curricle.errors import AgentError, ModelError, RunDamaged
-from curricle.llm import causal, decoding, extra, pools
-from curricle.llm.causal import Causal, CausalOptions
-from curricle.llm.sampling import Reply, Sampler, _copy_over
+from curricle.llm import pools
+from curricle.llm.sampling import Reply
 from curricle.records import Message, Verdict
 
 
@@ -328,182 +324,6 @@ def test_sampled_tests_are_decided_by_their_seed_alone():
     one, world = agent(test_temperature=1.0), Pick()
     three = one.measure([world.unaltered()] * 3, [5, 5, 6], 4)
     assert three[0] == three[1] and three[2] == one.measure([world.unaltered()], [6], 4)[0]
-
-
-def test_batched_replies_are_those_of_one_at_a_time():
-    model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
-    prompts = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [8]]
-    many = Sampler(model, "plain", 2).sample(prompts, most=6, temperature=0, seed=0)
-    assert many == [Sampler(model).sample([p], most=6, temperature=0, seed=0)[0] for p in prompts]
-    model.model.model.norm.weight.data.normal_()
-    many = Sampler(model, "plain", 2).sample(prompts, most=6, temperature=0, seed=0)
-    for batch in (2, 4):
-        static = Sampler(model, "static", batch).sample(prompts, most=6, temperature=0, seed=0)
-        assert static == many, "fixed shapes change nothing"
-    assert "forward" not in vars(model.model.model.norm), "the model is as it was"
-
-
-def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_have_ended():
-    model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
-    with torch.no_grad():
-        odds = (model.model(torch.tensor([[5, 6, 7]])).logits[0, -1] / 0.5).softmax(-1)
-    sampler = Sampler(model, "static", 64)
-    drawn = [reply.ids[0] for reply in sampler.sample([[5, 6, 7]] * 600, most=1, temperature=0.5, seed=1)]
-    for token in odds.topk(3).indices.tolist():
-        share = drawn.count(token) / 600
-        assert abs(share - float(odds[token])) < 4 * (float(odds[token]) / 600) ** 0.5
-    loop = sampler.decoder.loops[64, 64, 1, False]
-    model.ends = list(range(len(model.tokenizer)))
-    quick = Sampler(model, "static", 64)
-    assert [r.ended for r in quick.sample([[5], [6]], most=40, temperature=1, seed=0)] == [True, True]
-    assert int(quick.decoder.loops[2, 64, 40, False].step) == 16 and loop.graph is None
-
-
-def test_few_shapes_are_kept(monkeypatch):
-    monkeypatch.setattr(decoding, "KEPT", 200)
-    sampler = Sampler(Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0), "static", 2)
-    for length in (60, 100, 60, 200):
-        sampler.sample([[5] * length], most=2, temperature=0, seed=0)
-    assert list(sampler.decoder.loops) == [(1, 256, 2, True)], "the one just asked for is kept, however large"
-
-
-def test_the_speaker_of_a_gpu_has_the_adapter_merged():
-    from transformers import LlamaForCausalLM
-
-    model = Causal(CausalOptions(model=tiny(), device="cpu", lora=4), "test", 0)
-    with torch.no_grad():
-        for _, p in model.trained():
-            p.add_(0.1)
-    speaker = LlamaForCausalLM(model.model.get_base_model().config).eval()
-    _copy_over(model.model, speaker)
-    ids = torch.tensor([[5, 6, 7]])
-    with torch.no_grad():
-        assert torch.allclose(speaker(ids).logits, model.model(ids).logits, atol=1e-4)
-        with model.origin() as origin:
-            assert not torch.allclose(speaker(ids).logits, origin(ids).logits, atol=1e-2)
-
-
-def test_players_with_adapters_share_the_model_underneath():
-    """One frozen copy in memory, two modules over it: what one learns, the other does not say."""
-    about = {"model": tiny(0.5), "device": "cpu", "rate": 1e-1}
-    one, other = (Causal(CausalOptions(lora=4, **about), who, 0) for who in ("one", "other"))
-    whole = Causal(CausalOptions(**about), "whole", 0)
-
-    def places(player):
-        every = {id(p) for _, p in player.trained()}
-        return {p.data_ptr() for p in player.model.parameters() if id(p) not in every}
-
-    assert places(one) == places(other) and places(one)
-    assert not places(one) & {p.data_ptr() for p in whole.model.parameters()}
-    prompt = torch.tensor([[5, 6, 7]])
-    with torch.no_grad():
-        was = [player.model(prompt).logits for player in (one, other, whole)]
-    assert torch.equal(was[0], was[2])
-    for _ in range(3):
-        one.optimizer.zero_grad()
-        one.model(prompt, labels=prompt).loss.backward()
-        one.optimizer.step()
-    with torch.no_grad():
-        assert not torch.allclose(one.model(prompt).logits, was[0], atol=1e-2)
-        assert torch.equal(other.model(prompt).logits, was[1]) and torch.equal(whole.model(prompt).logits, was[2])
-        with one.origin() as origin:
-            assert torch.equal(origin(prompt).logits, was[2])
-    assert not {id(p) for _, p in one.trained()} & {id(p) for _, p in other.trained()}
-    keys = set(causal._bases)
-    del one, other, origin
-    gc.collect()
-    assert set(causal._bases) < keys, "nobody stands on it any more"
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_a_hub_that_cannot_be_reached_is_not_asked_for_every_file(there, monkeypatch):
-    asked = []
-
-    def ask(place, **how):
-        asked.append(how["local_files_only"])
-        raise OSError("no such model")
-
-    def look_up(*_):
-        if not there:
-            raise OSError("Name or service not known")
-
-    monkeypatch.setattr("socket.getaddrinfo", look_up)
-    monkeypatch.setattr("curricle.llm.causal.getproxies", dict)
-    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", ask)
-    with pytest.raises(ModelError, match="'no/such' cannot be loaded: no such model"):
-        causal.loaded("no/such", "test")
-    assert asked == [not there]
-
-
-def test_refusals_name_the_value(monkeypatch):
-    with pytest.raises(AgentError, match="grpo-v1 answers text tasks, but vault-v1"):
-        GRPO(VAULT())
-    with pytest.raises(ModelError, match="'/no/such' cannot be loaded"):
-        agent(model="/no/such")
-    with pytest.raises(AgentError, match=r"'use_vlm'.*no setting of TRL"):
-        agent(trl={"use_vlm": True}).practise([Pick().unaltered()], 8, seed=0, report=quiet)
-    with pytest.raises(ModelError, match="device = 'cuda', but torch"):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        agent(device="cuda")
-    monkeypatch.setattr("importlib.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
-    with pytest.raises(ModelError, match=r"need trl: pip install 'curricle\[llm\]'"):
-        extra.needed("trl")
-
-
-@pytest.mark.parametrize(
-    ("added", "advice"),
-    [
-        ({"num_iterations": 2}, r"'num_iterations': 2.*set \[agent\] iterations instead"),
-        ({"num_generations": 8}, r"set \[agent\] group instead"),
-        ({"beta": 0.5}, r"'beta': 0.5.*set \[agent\] kl instead"),
-        ({"learning_rate": 0.1}, r"set \[agent\] rate instead"),
-        ({"loss_type": "dapo", "temperature": 2.0}, r"'temperature': 2.0.*set \[agent\] temperature instead"),
-        ({"shuffle_dataset": True}, "cannot be changed here"),
-        ({"use_vllm": True}, r"'use_vllm': True.*set \[agent\] sampler = 'trl' as well"),
-        ({"vllm_mode": "server"}, "sampler = 'trl' as well"),
-    ],
-)
-def test_settings_of_trl_that_ours_decide_are_refused_before_anything_is_loaded(added, advice):
-    with pytest.raises(AgentError, match=advice):
-        agent(trl=added, model="/no/such")
-
-
-@pytest.mark.parametrize(
-    ("added", "words"),
-    [
-        ({"use_vllm": True}, "refuses trl = {'use_vllm': True}: vLLM is not available"),
-        ({"loss_type": "foo"}, "refuses trl = {'loss_type': 'foo'}: Unknown loss type: foo"),
-        ({"lr_scheduler_type": "foo"}, "refuses trl = {'lr_scheduler_type': 'foo'}: foo is not a valid"),
-    ],
-)
-def test_what_trl_itself_refuses_is_told_with_the_setting(added, words):
-    if "use_vllm" in added and importlib.util.find_spec("vllm"):
-        pytest.skip("vLLM is there")
-    with pytest.raises(AgentError, match=re.escape(words)):
-        agent(trl=added, sampler="trl").practise([Pick().unaltered()], 8, seed=0, report=quiet)
-
-
-def test_an_error_of_a_world_is_not_taken_for_trls():
-    class Torn(Pick):
-        id = "torn-v1"
-
-        def tasks(self, setting, n, seed):
-            raise ValueError("no tasks today")
-
-    with pytest.raises(ValueError, match=r"^no tasks today"):
-        agent(Torn(), trl={"scale_rewards": "none"}).practise([Torn().unaltered()], 8, seed=0, report=quiet)
-
-
-def test_replies_as_long_as_the_model_can_look_are_refused():
-    with pytest.raises(AgentError, match=r"most_tokens = 8192 leaves no room.*looks at 8192 tokens"):
-        agent(most_tokens=8192)
-    agent(most_tokens=8191)
-
-
-def test_a_checkpoint_of_another_model_is_named(tmp_path):
-    agent(lora=4).save(tmp_path)
-    with pytest.raises(RunDamaged, match="does not fit grpo-v1"):
-        agent().load(tmp_path)
 
 
 def test_the_verdict_is_of_the_response_alone():
