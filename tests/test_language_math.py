@@ -2,24 +2,19 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from small_model import Pick, Steps, tiny
-from toys import LadderSetting
 
 from curricle.agents.grpo.attempts import Attempt, Turn, attempt
 from curricle.agents.grpo.credit import relative, step_advantages, token_advantages
 from curricle.agents.grpo.settings import LearningOptions
 from curricle.agents.grpo.trainer import Grpo
-from curricle.designers import watch
-from curricle.designers.language import Language, LanguageOptions
-from curricle.designers.language.designer import pooled
 from curricle.llm.attention import NAME, opened
 from curricle.llm.causal import Causal, CausalOptions, token_logits
 from curricle.llm.regression import Example, divergence, step, unlikelihood
 from curricle.llm.sampling import Reply
-from curricle.records import Design, Message, Outcome, Task, Verdict
+from curricle.records import Message, Task, Verdict
 
 
 def causal(**options):
@@ -322,91 +317,3 @@ def test_a_step_that_may_not_move_does_not():
     before = {name: p.detach().clone() for name, p in model.trained()}
     told = step(model, [Example([5], [20], 1.0)], 0.0, 1e-30, 8)
     assert told["step_scale"] == 0.0 and all(torch.equal(before[name], p) for name, p in model.trained())
-
-
-def policy(**options):
-    return Language(LadderSetting, LanguageOptions(model=tiny(), device="cpu", **options))
-
-
-def test_weights_of_the_regression():
-    """R_env = exp(-2 (p - .5)^2), weight exp(R_env), inside |p - .5| <= .1 only."""
-    counts = [(0, 10), (4, 10), (5, 10), (10, 10), (2, 3)]
-    rewards = np.array([math.exp(-2 * (k / n - 0.5) ** 2) for k, n in counts])
-    strict = policy()._weights(counts, rewards, range(5))
-    assert strict.tolist() == pytest.approx([0, math.exp(math.exp(-0.02)), math.e, 0, 0])
-    free = policy(band="off", strength=2.0)._weights(counts, rewards, range(5))
-    assert free.tolist() == pytest.approx([math.exp(2 * r) for r in rewards[:4]] + [0]), "three attempts are too few"
-
-
-def test_a_cold_start_has_a_way_out():
-    counts, rewards = [(0, 32), (8, 32), (0, 32)], np.ones(3)
-    assert policy(cold_start=False)._weights(counts, rewards, range(3)).tolist() == [0, 0, 0]
-    out = policy()._weights(counts, rewards, range(3))
-    assert out[1] > 0 and out[1] == out.max(), "the design nearest to the band leads"
-    for counts in ([(0, 8), (1, 8), (0, 8)], [(27, 32), (28, 32), (25, 32)], [(0, 8)] * 3):
-        assert policy()._weights(counts, rewards, range(3)).tolist() == [0, 0, 0], (
-            "what is alike but for chance teaches nothing"
-        )
-
-
-def test_designs_that_are_counted_together_are_one_when_they_are_compared():
-    """Four groups that differ by chance (chi-square 8.7 with 3 degrees) stay so, however many designs each has."""
-    groups, rewards = [(20, 128), (11, 128), (26, 128), (14, 128)], np.ones(64)
-    assert not policy()._weights(groups * 16, rewards, list("abcd") * 16).any()
-    assert policy()._weights(groups * 16, rewards, range(64)).any(), "64 designs with such counts do differ"
-
-
-def test_one_p_for_the_batch_is_learnt_if_it_is_in_the_band():
-    one, rewards = policy(p_over="batch"), np.full(4, 0.9)
-    assert one._weights([(22, 40)] * 4, rewards, [None] * 4).tolist() == pytest.approx([math.exp(0.9)] * 4)
-    assert one._weights([(6, 40)] * 4, rewards, [None] * 4).tolist() == [0] * 4
-
-
-def test_what_success_is_counted_over():
-    """Equal designs are one design, and only that."""
-    designs = [Design(setting={"most": most}) for most in (1, 2, 3, 1)]
-    outcomes = [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, (2, 4, 9, 7), strict=True)]
-    mine = list(enumerate(outcomes))
-    rows = [type("Row", (), {"info": {"group": g}})() for g in ("1/a", "1/a", "1/b", "1/b")]
-    for over, counts in (
-        ("task", [(9, 20), (4, 10), (9, 10), (9, 20)]),
-        ("group", [(6, 20), (6, 20), (16, 20), (16, 20)]),
-        ("batch", [(22, 40)] * 4),
-    ):
-        designer = policy(p_over=over)
-        designer.rows = rows
-        assert pooled(designer._keys(mine), outcomes) == counts
-
-
-def test_signs_of_a_co_evolution():
-    assert watch.band([0.0, 0.45, 0.6, 1.0], 0.5, 0.1) == {
-        "success": 0.5125,
-        "in_band": 0.5,
-        "solved": 0.25,
-        "unsolved": 0.25,
-    }
-    steady, round_and_round = [(0.1, 1.0), (0.3, 2.0), (0.5, 3.0)], [(0.1, 1.0), (0.5, 1.0), (0.1, 1.0)]
-    assert watch.oscillation(steady) == pytest.approx(0) and watch.oscillation(round_and_round) == pytest.approx(1)
-
-
-def test_the_alarm_needs_a_real_rise_and_a_real_fall(caplog):
-    """Means of three and three: by hand 0.2 -> 0.5 with errors of 0.08, 30 -> 20 points with errors of 0.8."""
-    success, score = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [31.0, 30, 29, 21, 20, 19]
-    wrong = list(zip(success, score, strict=True))
-    assert watch.alarm(wrong) and not watch.alarm(wrong[1:]), "six cycles at least"
-    assert watch._change(score) == pytest.approx((-10, math.sqrt((1 + 1) / 3)))
-    for other in (
-        list(zip(success, score[::-1], strict=True)),  # the score rises too
-        list(zip(success[::-1], score, strict=True)),  # success falls too
-        list(zip(success, [30, 36, 24, 30, 18, 36], strict=True)),  # a fall, but less than the scores vary
-        list(zip([0.2, 0.4, 0.0, 0.3, 0.5, 0.1], score, strict=True)),  # a rise, but less than success varies
-        list(zip(success, [30.2, 30.2, 30.2, 30, 30, 30], strict=True)),  # a fall that nobody would mind
-    ):
-        assert not watch.alarm(other), other
-    rng = np.random.default_rng(0)
-    noise = [list(zip(rng.normal(0.4, 0.05, 10), rng.normal(30, 2, 10), strict=True)) for _ in range(200)]
-    assert sum(any(watch.alarm(run[:n]) for n in range(11)) for run in noise) < 10, "luck seldom sounds it in a run"
-    for cycle in range(1, 7):
-        watch.warn(wrong[:cycle], cycle)
-    watch.warn([*wrong, (0.7, 15.0)], 7)
-    assert [r.message.partition(":")[0] for r in caplog.records] == ["cycle 6"], "said once"
