@@ -1,6 +1,9 @@
 """Figures reach TensorBoard, and W&B and trackio where they are installed."""
 
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 from parts import ROOT
@@ -71,10 +74,16 @@ def test_wandb_offline(tmp_path, monkeypatch):
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 
 
-def test_trackio_locally(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))  # read when trackio is imported
+def test_trackio_locally(tmp_path):
+    """In a process of its own: trackio reads where to write when it is imported, which TRL may have done here before."""
     pytest.importorskip("trackio", reason="trackio is an optional extra: pip install 'curricle[trackio]'")
-    config.start(config.resolve(PLAIN | {"log": {"trackio": "curricle-test"}}), tmp_path / "run")
+    pairs = [f"{part}.{key}={value}" for part, keys in PLAIN.items() if part != "world" for key, value in keys.items()]
+    command = [sys.executable, "-m", "curricle", "run", PLAIN["world"]["id"], "--out", str(tmp_path / "run")]
+    for pair in [*pairs, "log.trackio=curricle-test"]:
+        command += ["--set", pair]
+    where = {**os.environ, "TRACKIO_DIR": str(tmp_path / "trackio")}
+    done = subprocess.run(command, env=where, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
     assert list((tmp_path / "trackio").rglob("*.db"))
 
 
