@@ -8,7 +8,8 @@ from small_model import tiny
 
 from curricle.agent import Agent
 from curricle.designer import Designer
-from curricle.records import Exchange, Outcome
+from curricle.designers.policy.space import Space
+from curricle.records import Exchange, Outcome, Score, Scores
 from curricle.registry import find, installed
 from curricle.world import World
 
@@ -74,3 +75,14 @@ class Bench:
 
     def spent(self):
         return Exchange.total(self.exchanges)
+
+
+def space_of(world):
+    """A world's settings as the policy sees them."""
+    return Space(world.Setting, world.original.values, world.skills)
+
+
+def scored(world, trained=None, **rates):
+    """Scores in the original by skill; those that are not named are 0."""
+    found = {skill.name: Score(mean=rates.get(skill.name, 0.0), std=0.0, n=12) for skill in world.skills}
+    return Scores(skills=found, reward=Score(mean=0.0, std=0.0, n=12), trained=trained)

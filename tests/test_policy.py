@@ -1,219 +1,17 @@
-"""The designer that learns: its space, forecast, choices, archive and search, and what it promises as a whole."""
-
-import json
+"""The designer that learns: what it promises as a whole."""
 
 import numpy as np
 import pytest
-from parts import LADDER, VAULT, Bench
+from parts import VAULT, Bench, scored, space_of
 from pydantic import ValidationError, model_validator
 
-from curricle.designers import reward as r
 from curricle.designers.policy import Policy, PolicyOptions
-from curricle.designers.policy.archive import Archive
-from curricle.designers.policy.choices import Choices
 from curricle.designers.policy.designer import diversity
-from curricle.designers.policy.forecast import Forecast, counts, original_counts
-from curricle.designers.policy.search import Search
-from curricle.designers.policy.space import CONTRADICTED, Space
 from curricle.errors import RunDamaged
-from curricle.records import Cycle, Design, Outcome, Score, Scores, Skill, Trained
+from curricle.records import Cycle, Design, Frozen, Outcome, Skill
 from curricle.setting import Setting, knob
 from curricle.worlds.crafter import Crafter
-
-
-def space_of(world):
-    return Space(world.Setting, world.original.values, world.skills)
-
-
-def scored(world, trained=None, **rates):
-    found = {skill.name: Score(mean=rates.get(skill.name, 0.0), std=0.0, n=12) for skill in world.skills}
-    return Scores(skills=found, reward=Score(mean=0.0, std=0.0, n=12), trained=trained)
-
-
-def index(world, name):
-    return [skill.name for skill in world.skills].index(name)
-
-
-# -- space -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [VAULT, LADDER, Crafter], ids=lambda kind: kind.id)
-def test_settings_survive_the_grid(kind):
-    world, space = kind(), space_of(kind())
-    assert space.decode(space.home) == world.original.values, "the original is on the grid, whatever its numbers"
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        row = np.array([rng.integers(len(levels)) for levels in space.levels])
-        assert (space.encode(space.decode(row)) == row).all()
-    for skill in world.skills:
-        eased = {**world.original.values, **skill.eased_by}
-        assert space.decode(space.encode(eased)) == eased, "and so is all that eases a skill"
-
-
-def test_features_are_zero_at_home_and_positive_where_it_is_easier():
-    space = space_of(VAULT())
-    assert space.features(space.home[None]).tolist()[0] == [1.0, *[0.0] * (space.spans[-1] - 1 + 3)]
-    for i, one in enumerate(space.knobs):
-        rows = [np.where(np.arange(len(space.home)) == i, end, space.home) for end in (0, len(space.levels[i]) - 1)]
-        ends = space.features(np.stack(rows))[:, 1 : space.spans[-1]].sum(1)
-        assert (ends[0] > ends[1]) == (one.harder == "up")
-
-
-def test_the_declaration_promises_more_success_where_more_is_handed_out():
-    world, space = Crafter(), space_of(Crafter())
-    forecast = Forecast(space)
-    for skill in world.skills:
-        eased = space.encode({**world.original.values, **skill.eased_by})
-        before, after = forecast.rates(np.stack([space.home, eased]))[:, index(world, skill.name)]
-        assert after > before + 0.05, skill.name
-
-
-def test_rules_across_knobs_are_read_as_hints():
-    """Many skeletons are refused where it is peaceful: so peace must be bad for meeting skeletons."""
-    world, space = Crafter(), space_of(Crafter())
-    mean, _ = space.expectation()
-    knob = [k.name for k in space.knobs].index("peaceful")
-    column = mean[:, int(space.spans[knob])]
-    assert column[index(world, "defeat_skeleton")] == CONTRADICTED
-    assert column[index(world, "collect_wood")] > 0
-
-
-# -- forecast ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_forecast_learns_every_skill_and_gets_surer():
-    world, space = VAULT(), space_of(VAULT())
-    forecast = Forecast(space)
-    easy = space.encode({**world.original.values, "alarm": 0.0})
-    rows = np.stack([space.home, easy])
-    _, before = forecast.log_odds(rows)
-    shown, tried = np.array([[30, 6, 0], [57, 30, 3]], float), np.full((2, 3), 60.0)
-    forecast.learn(rows, shown, tried)
-    _, after = forecast.log_odds(rows)
-    assert np.abs(forecast.rates(rows) - shown / tried).max() < 0.1 and (after < before).all()
-
-
-def test_the_forecast_follows_an_agent_that_forgets():
-    world, space = VAULT(), space_of(VAULT())
-    forecast, row, tried = Forecast(space), space.home[None], np.full((1, 3), 40.0)
-    for _ in range(5):
-        forecast.learn(row, tried * 0.9, tried)
-    assert (forecast.rates(row) > 0.8).all()
-    for _ in range(3):
-        forecast.learn(row, tried * 0.1, tried)
-    assert (forecast.rates(row) < 0.25).all()
-    assert len(world.skills) == 3
-
-
-def test_the_expected_reward_allows_for_doubt():
-    space = space_of(VAULT())
-    forecast = Forecast(space)
-    forecast.mean[:] = 0.0
-    doubtful = forecast.expected(space.home[None], r.learnability)
-    forecast.cov *= 1e-6
-    sure = forecast.expected(space.home[None], r.learnability)
-    assert sure == pytest.approx(np.ones((1, 3)), abs=1e-4) and (doubtful < 0.8).all()
-
-
-def test_counts_of_outcomes_and_of_the_original():
-    world = LADDER()
-    design = Design(setting=world.original.values, aim="sums")
-    seen = Outcome(design=design, attempts=10, successes=4, skills={"sums": 4}, tried={"sums": 10})
-    shown, tried = counts([seen], ["sums", "words"])
-    assert shown.tolist() == [[4, 0]] and tried.tolist() == [[10, 10]], "a skill that is never asked for is not taught"
-    scores = scored(world, Trained(skills={"sums": 0.5, "words": 0.0}, headline=0, reward=0, attempts=80), sums=0.25)
-    shown, tried = original_counts(scores, ["sums", "words"])
-    assert shown.tolist() == [[3, 0], [40, 0]] and tried.tolist() == [[12, 12], [80, 80]]
-
-
-# -- choices -----------------------------------------------------------------------------------------------------------
-
-
-def test_choices_begin_with_the_original_and_what_eases_the_aim():
-    world, space = Crafter(), space_of(Crafter())
-    choices = Choices(space, floor=0.0, stray=0.1)
-    rows = choices.sample(np.random.default_rng(0), np.full(2000, index(world, "place_table")))
-    named = [k.name for k in space.knobs]
-    assert (rows[:, named.index("start_wood")] > 0).mean() > 0.8
-    assert (rows[:, named.index("start_iron")] == 0).mean() == pytest.approx(0.9, abs=0.03)
-
-
-def test_reward_weighted_regression_by_hand():
-    """One knob of three levels: the policy is (weighted counts + hold * beginning) / (weights + hold)."""
-    space = space_of(LADDER())
-    choices = Choices(space, floor=0.0, stray=0.1)
-    topic, start = 1, choices.start[1][0].copy()
-    words = space.levels[topic].index("words")
-    rows = np.stack([np.array([0, words]), np.array([0, 0])])
-    kl = choices.learn(rows, np.array([[3.0, 0.0], [1.0, 0.0]]), hold=2.0, cap=1e9)
-    used = np.array([1.0, 0.0, 0.0]) + 3.0 * np.eye(3)[words]
-    assert choices.knobs[topic][0] == pytest.approx((used + 2.0 * start) / 6.0)
-    assert choices.knobs[topic][1] == pytest.approx(choices.start[topic][1]), "the other aim had no weight"
-    assert kl == pytest.approx(choices.away()) and kl > 0
-
-
-def test_an_update_is_capped_and_nothing_becomes_impossible():
-    space = space_of(LADDER())
-    choices = Choices(space, floor=0.05, stray=0.1)
-    row = np.array([[0, 2]])
-    for _ in range(50):
-        assert choices.learn(row, np.array([[1e6, 1e6]]), hold=1.0, cap=0.01) <= 0.0101
-    drawn = choices.sample(np.random.default_rng(0), np.zeros(20_000, np.int64))
-    assert np.bincount(drawn[:, 1], minlength=3).min() > 20_000 * 0.05 / 3 / 2
-    assert choices.spread() > 1.05
-
-
-def test_without_weight_nothing_is_learnt():
-    choices = Choices(space_of(LADDER()), floor=0.0, stray=0.1)
-    before = [table.copy() for table in choices.knobs]
-    assert choices.learn(np.array([[0, 1]]), np.zeros((1, 2)), hold=1.0, cap=1.0) == 0.0
-    assert all((a == b).all() for a, b in zip(before, choices.knobs, strict=True))
-
-
-def test_log_probabilities_are_those_of_the_samples():
-    space = space_of(LADDER())
-    choices = Choices(space, floor=0.1, stray=0.2)
-    rows = np.array([[i, j] for i in range(len(space.levels[0])) for j in range(3)])
-    assert np.exp(choices.log(rows, np.zeros(len(rows), np.int64))).sum() == pytest.approx(1.0)
-
-
-# -- archive and search ------------------------------------------------------------------------------------------------
-
-
-def test_the_archive_keeps_success_over_time():
-    one, two = (Design(setting={"x": x}, aim="a") for x in (1, 2))
-    archive = Archive(capacity=3, fade=0.5)
-    for cycle, k in ((1, 0), (2, 5), (4, 9)):
-        archive.add(cycle, [Outcome(design=one, attempts=10, successes=k, skills={"a": k})])
-    assert archive.history(one.setting, "a") == [(1, 0.0), (2, 0.5), (4, 0.9)]
-    assert archive.freshness().tolist() == [0.125, 0.25, 1.0]
-    archive.add(5, [Outcome(design=two, attempts=0, successes=0)])
-    assert archive.settings() == [two.setting, one.setting] and len(archive.entries) == 3, "the oldest left"
-    other = Archive(capacity=3, fade=0.5)
-    other.load(json.loads(json.dumps(archive.to_json())))
-    assert other.entries == archive.entries
-
-
-def test_the_search_finds_the_edge_and_brings_back_what_is_there_again():
-    """A forecast that knows the answer: success falls with the alarm; the best setting is where it is alpha."""
-    space = space_of(VAULT())
-    forecast = Forecast(space)
-    forecast.mean[:], forecast.cov[:] = 0.0, np.eye(forecast.mean.shape[1]) * 1e-6
-    knob = [k.name for k in space.knobs].index("alarm")
-    forecast.mean[:, 0], forecast.mean[:, int(space.spans[knob])] = -2.0, 4.0
-    search = Search(Choices(space, 0.02, 0.1), forecast, r.edge(r.bell(0.5, 8.0)), lambda row: True, 6, 0.5, 1.0)
-    row, _ = search.best(np.random.default_rng(0), np.ones(3), [], [])
-    assert abs(forecast.rates(row[None])[0, 0] - 0.5) < 0.1
-    again, _ = search.best(np.random.default_rng(0), np.ones(3), [], [row])
-    assert (again != row).any(), "what this cycle has already is not taken twice"
-    lazy = Search(
-        Choices(space, 0.02, 0.1), forecast, r.edge(r.bell(0.5, 8.0)), lambda x: (x == row).all(), 1, 0.5, 1.0
-    )
-    found, _ = lazy.best(np.random.default_rng(1), np.ones(3), [row], [])
-    assert (found == row).all(), "an old design is proposed again when it is at the edge"
-
-
-# -- the designer ------------------------------------------------------------------------------------------------------
+from curricle.worlds.text.tools import Tools
 
 
 def play(designer, world, chances, cycles=4, n=4, start=1, past=()):
@@ -273,8 +71,8 @@ def test_more_designs_than_settings_are_some_of_them_twice(n):
     assert all(len(designs) == n and all(Gated.of(d.setting) for d in designs) for designs in proposals)
 
 
-@pytest.mark.parametrize("wrong", [{"again": 0.0}, {"strength": 2000.0}])
-def test_options_that_would_divide_by_nothing_are_refused(wrong):
+@pytest.mark.parametrize("wrong", [{"again": 0.0}, {"strength": 2000.0}, {"shape": "learnability", "alpha": 0.3}])
+def test_options_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValidationError):
         PolicyOptions(**wrong)
 
@@ -330,6 +128,42 @@ def test_a_newborn_can_be_saved(tmp_path):
     fresh = Policy(VAULT.Setting)
     fresh.load(tmp_path)
     assert not fresh.met
+
+
+def test_what_the_designer_it_starts_from_saves_is_saved(tmp_path):
+    world, options = VAULT(), PolicyOptions(of="fixed", of_options={"of": "random"})
+    one, two = Policy(world.Setting, options, seed=3), Policy(world.Setting, options, seed=4)
+    first = one.propose(world.brief(1, 4), 3, Bench(world))
+    one.save(tmp_path)
+    two.load(tmp_path)
+    assert [design.setting for design in two.maker.designs] == [design.setting for design in first]
+
+
+def test_a_checkpoint_of_another_world_is_named(tmp_path):
+    world = VAULT()
+    designer = Policy(world.Setting, seed=0)
+    designer.propose(world.brief(1, 4), 2, Bench(world))
+    designer.forecast.mean = designer.forecast.mean[:, :-1]
+    designer.save(tmp_path)
+    with pytest.raises(RunDamaged, match=r"mean has the shape \(3, \d+\), this world needs"):
+        Policy(world.Setting).load(tmp_path)
+
+
+def test_cycles_without_an_attempt_and_texts_it_cannot_place_teach_nothing():
+    world = VAULT()
+    designer = Policy(world.Setting, seed=0)
+    designs = designer.propose(world.brief(1, 4), 3, Bench(world))
+    before = designer.choices.tables
+    designer.learn([Outcome(design=d, attempts=0, successes=0) for d in designs], scored(world), Bench(world))
+    assert designer.choices.tables is before
+
+    tasks = Tools()
+    writer = Policy(tasks.Setting, PolicyOptions(of="random"), seed=0)
+    assert writer.propose(tasks.brief(1, 4), 2, Bench(tasks))
+    text = next(k.name for k in tasks.Setting.knobs() if k.kind == "text")
+    odd = Design(setting=Frozen({**tasks.original.values, text: "a task of its own"}), aim=tasks.skills[0].name)
+    writer.learn([Outcome(design=odd, attempts=9, successes=4)], scored(tasks), Bench(tasks))
+    assert not writer.archive.entries, "it knows a grid of settings, and this is none of them"
 
 
 @pytest.mark.parametrize("content", ["{}junk", "[3]", '{"skills": 3}'])

@@ -59,10 +59,11 @@ def test_the_filter_counts_what_may_be_inside_the_band():
     assert chance[3] < 1e-6
 
 
-@pytest.mark.parametrize("counts", [[(0, 40), (2, 40), (0, 40)], [(40, 40), (38, 40), (40, 40)]])
-def test_a_cold_start_cannot_block_every_update(counts):
-    assert not any(r.passes(k, n, 0.5, 0.1) for k, n in counts)
-    weight = r.weights(counts, r.bell(0.5, 2.0), 0.5, 0.1, strength=1.0)
+@pytest.mark.parametrize("k_min", [0.1, 1e-4])
+@pytest.mark.parametrize("counts", [[(0, 40), (6, 40), (0, 40)], [(40, 40), (34, 40), (40, 40)]])
+def test_a_cold_start_cannot_block_every_update(counts, k_min):
+    assert not any(r.passes(k, n, 0.5, k_min) for k, n in counts)
+    weight = r.weights(counts, r.bell(0.5, 2.0), 0.5, k_min, strength=1.0)
     assert weight[1] > 0.0005 and weight[1] > 3 * max(weight[0], weight[2]), "towards the one nearest to the band"
 
 
@@ -74,9 +75,12 @@ def test_no_update_on_chance():
 
     assert weigh([]).shape == (0,)
     assert not weigh([(0, 0), (0, 0)]).any(), "nobody tried"
-    assert weigh([(0, 30)] * 4) == pytest.approx([0.0] * 4), "all fail alike"
-    assert weigh([(1, 2), (50, 100)])[0] < weigh([(1, 2), (50, 100)])[1] / 5, "two attempts are little to go by"
-    assert weigh([(50, 100), (0, 0)])[1] == 0.0
+    assert not weigh([(0, 30)] * 4).any(), "all fail alike"
+    assert not weigh([(0, 40), (0, 4), (0, 40)]).any(), "the one that was tried least is not the best"
+    assert not weigh([(0, 40), (2, 40), (0, 40)]).any(), "two of forty happen"
+    few, many, none = weigh([(1, 2), (50, 100), (0, 100)])
+    assert 0 < few < many / 5 and none == 0.0, "two attempts are little to go by"
+    assert weigh([(50, 100), (0, 0), (0, 100)])[1] == 0.0
 
 
 def test_weights_follow_exp_of_the_reward():

@@ -75,7 +75,7 @@ def test_wandb_offline(tmp_path, monkeypatch):
 
 
 def test_trackio_locally(tmp_path):
-    """In a process of its own: trackio reads where to write when it is imported, which TRL may have done here before."""
+    """In a process of its own: trackio reads where to write when it is imported, as TRL may have done here before."""
     pytest.importorskip("trackio", reason="trackio is an optional extra: pip install 'curricle[trackio]'")
     pairs = [f"{part}.{key}={value}" for part, keys in PLAIN.items() if part != "world" for key, value in keys.items()]
     command = [sys.executable, "-m", "curricle", "run", PLAIN["world"]["id"], "--out", str(tmp_path / "run")]

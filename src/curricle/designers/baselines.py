@@ -11,13 +11,13 @@ from pathlib import Path
 from pydantic import Field
 
 from curricle.designer import Designer, LeaveOptions, OfOptions, Workshop
+from curricle.designers.client import Client
 from curricle.errors import RunDamaged
 from curricle.records import Brief, Design, Outcome
-from curricle.registry import named
 from curricle.seeds import generator
 from curricle.setting import Setting
 
-STATE, MAKER = "designs.json", "of"
+STATE = "designs.json"
 
 
 class Nobody(Designer):
@@ -54,29 +54,18 @@ class Random(Designer):
         ]
 
 
-class Keeping(Designer):
+class Keeping(Client):
     """Works on proposals of another designer, which it keeps."""
-
-    Options = OfOptions
-    options: OfOptions
 
     def __init__(self, setting: type[Setting], options: OfOptions | None = None, seed: int = 0) -> None:
         super().__init__(setting, options, seed)
-        self.maker = named(self.options, "of", setting, seed)
         self.designs: list[Design] = []
 
-    def ready(self) -> None:
-        """Ask whether the other one is."""
-        self.maker.ready()
-
     def save(self, folder: Path) -> None:
-        """Write the designs that are kept, and whatever their maker saves: what it dropped, for instance, and why."""
+        """Write the designs that are kept, and whatever their maker saves."""
         content = json.dumps([json.loads(design.to_json()) for design in self.designs], indent=1)
         (folder / STATE).write_text(content + "\n", encoding="utf-8")
-        (folder / MAKER).mkdir()
-        self.maker.save(folder / MAKER)
-        if not any((folder / MAKER).iterdir()):
-            (folder / MAKER).rmdir()
+        super().save(folder)
 
     def load(self, folder: Path) -> None:
         """Read them."""
@@ -85,8 +74,7 @@ class Keeping(Designer):
             self.designs = [Design.model_validate(value) for value in values]
         except (OSError, ValueError) as error:
             raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error
-        if (folder / MAKER).is_dir():
-            self.maker.load(folder / MAKER)
+        super().load(folder)
 
 
 class FixedOptions(OfOptions):

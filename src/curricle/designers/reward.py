@@ -23,6 +23,8 @@ MOST = 2000
 """Attempts beyond which more change nothing: a posterior must not become narrower than the grid can show."""
 ENOUGH = 0.1
 """Chance of being inside the band from which on a design is taken for one that is."""
+WIDEN = 0.005
+"""What a cold start widens the band by at least: some points of the grid have to be inside it, however narrow it is."""
 
 
 def bell(alpha: float, beta: float) -> Reward:
@@ -88,18 +90,20 @@ def admitted(counts: Counts, alpha: float, k_min: float) -> Floats:
     if not tried.any() or chance[tried].max() >= ENOUGH:
         return np.where(tried, chance, 0.0)
     nearest = np.abs(posterior(counts) @ GRID - alpha)[tried].min()
-    return np.where(tried, in_band(counts, alpha, float(nearest) + k_min / 2), 0.0)
+    return np.where(tried, in_band(counts, alpha, float(nearest) + max(k_min / 2, WIDEN)), 0.0)
 
 
 def weights(counts: Counts, reward: Reward, alpha: float, k_min: float, strength: float) -> Floats:
     """Weights of a reward-weighted regression: exp(strength * reward), as far as it is more than chance.
 
-    Measured against a baseline, the mean reward of the batch: designs that are all alike teach nothing, and fitting a
-    policy to them would only follow the luck of its own draws. So a weight is what exp gives above that baseline, times
-    the confidence in the count, times the filter. A single design is compared with one that nobody tried.
+    Designs that are alike but for chance teach nothing: to fit a policy to them would only follow the luck of its own
+    draws, or prefer those that were tried least. Others are measured against a baseline, the mean reward of the batch:
+    a weight is what exp gives above it, times the confidence in the count, times the filter.
     """
+    if alike(counts):
+        return np.zeros(len(counts))
     gained, tried = expected(reward, counts), np.array([n > 0 for _, n in counts], bool)
-    baseline = gained[tried].mean() if tried.sum() > 1 else reward(GRID).mean()
+    baseline = gained[tried].mean()
     excess = np.maximum(0.0, np.expm1(strength * (gained - baseline)))
     return np.asarray(excess * confidence(counts) * admitted(counts, alpha, k_min))
 

@@ -37,10 +37,6 @@ class Archive:
         """Each setting once, the newest first."""
         return list(dict.fromkeys(outcome.design.setting for outcome in reversed(self.outcomes)))
 
-    def history(self, setting: Values, skill: str) -> list[tuple[int, float]]:
-        """Success at a skill in a setting over the cycles in which it came up."""
-        return [(c, o.share(skill)) for c, o in self.entries if o.design.setting == setting and o.attempts]
-
     def to_json(self) -> list[list[int | str]]:
         """Plain data for a checkpoint."""
         return [[cycle, outcome.to_json()] for cycle, outcome in self.entries]

@@ -6,16 +6,17 @@ knobs (`choices.py`, trained by reward-weighted regression). To propose, it draw
 archive, breeds them under the forecast, and takes those that bring the most skills with room to grow nearest to alpha.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from curricle import checkpoint
-from curricle.designer import Designer, OfOptions, Workshop
+from curricle.designer import OfOptions, Workshop
 from curricle.designers import reward as rewards
+from curricle.designers.client import Client
 from curricle.designers.policy.archive import Archive
 from curricle.designers.policy.choices import Choices
 from curricle.designers.policy.forecast import Forecast, counts, original_counts
@@ -24,7 +25,6 @@ from curricle.designers.policy.space import Rows, Space
 from curricle.designers.reward import Floats
 from curricle.errors import RunDamaged
 from curricle.records import Brief, Design, Frozen, Outcome, Scores, Skill, Values
-from curricle.registry import named
 from curricle.seeds import generator
 from curricle.setting import Setting
 
@@ -41,8 +41,8 @@ class PolicyOptions(OfOptions):
     k_min: float = Field(0.1, gt=0, le=1, description="Half the width of the band; designs outside it do not count.")
     strength: float = Field(2.0, gt=0, le=100, description="Lambda: how much the regression prefers better designs.")
     hold: float = Field(2.0, gt=0, description="Weight of the KL penalty to the initial policy.")
-    cap: float = Field(0.05, gt=0, description="Largest KL of one update, mean over knobs.")
-    floor: float = Field(0.02, ge=0, lt=1, description="Share of each knob's choice that stays uniform.")
+    cap: float = Field(0.05, gt=0, description="Largest KL of one update, a choice (of the aim and of each knob).")
+    floor: float = Field(0.02, ge=0, lt=1, description="Share of each choice that stays uniform.")
     explore: float = Field(0.05, ge=0, le=1, description="Chance that a design is drawn from the policy unsearched.")
     search: int = Field(8, ge=0, description="Rounds of search under the forecast; 0: the policy alone.")
     others: float = Field(0.7, ge=0, le=1, description="Worth of the skills beside a design's aim.")
@@ -51,14 +51,22 @@ class PolicyOptions(OfOptions):
         0.5, ge=0, lt=1, description="Share of the forecast's doubt that designs of a cycle spread over."
     )
     dreams: int = Field(64, ge=1, description="Settings it imagines for each aim when it learns.")
-    vivid: float = Field(2.0, ge=0, description="Weight of all it imagines for an aim; a tried design weighs up to 1.")
+    vivid: float = Field(12.0, ge=0, description="Tried designs that all it imagines for an aim counts as much as.")
     reach: float = Field(0.2, ge=0, le=1, description="Worth of a skill whose needs the agent never shows yet.")
     again: float = Field(0.5, gt=0, le=1, description="Worth of a skill once another design of the cycle practises it.")
     fade: float = Field(0.7, gt=0, le=1, description="What an outcome still counts for a cycle later.")
     capacity: int = Field(512, ge=1, description="Outcomes the archive holds.")
 
+    @model_validator(mode="after")
+    def _one_goal(self) -> Self:
+        if self.shape == "learnability" and self.alpha != 0.5:
+            raise ValueError(
+                f"alpha = {self.alpha} beside shape = learnability, which is most at 0.5: use shape = bell"
+            )
+        return self
 
-class Policy(Designer):
+
+class Policy(Client):
     """Chooses an aim and the knobs so that success at the aim comes near alpha."""
 
     id = "policy-v1"
@@ -70,7 +78,7 @@ class Policy(Designer):
 
     def __init__(self, setting: type[Setting], options: PolicyOptions | None = None, seed: int = 0) -> None:
         super().__init__(setting, options, seed)
-        o, self.maker = self.options, named(self.options, "of", setting, seed)
+        o = self.options
         self.archive = Archive(o.capacity, o.fade)
         self.reward = rewards.bell(o.alpha, o.beta) if o.shape == "bell" else rewards.learnability
         self.met = False  # whether it was shown its world
@@ -79,27 +87,31 @@ class Policy(Designer):
         """Make n designs that should be just hard enough for the agent as it is now."""
         if not self.met:
             self._meet(brief.skills, brief.original)
-        if not self.archive.entries and (founders := self.maker.propose(brief, n, workshop)):
-            return [design.model_copy(update={"by": design.by or self.maker.id}) for design in founders]
+            if founders := self.maker.propose(brief, n, workshop):
+                return [design.model_copy(update={"by": design.by or self.maker.id}) for design in founders]
         rng, worth = generator(self.seed, "policy", brief.cycle), self._worth()
         edge, o = rewards.edge(self.reward), self.options
         known = [self.space.encode(setting) for setting in self.archive.settings()]
+        old = {row.tobytes() for row in known}
         designs, rows = list[Design](), list[Rows]()
         for _ in range(n):
             guess = self.forecast.guess(rng, o.hedge)
             search = Search(self.choices, guess, edge, self._allowed, o.search, o.others, o.close)
             if rng.random() < o.explore or not o.search:
-                row, aim = search.draw(rng, worth)
+                row, aim = search.draw(rng, worth, taken=rows)
             else:
                 row, aim = search.best(rng, worth, known, taken=rows)
             rows.append(row)
             designs.append(self._design(row, aim, brief))
             worth = worth * o.again ** self.forecast.expected(row[None], edge)[0]
-        workshop.report({"designer/diversity": diversity(rows), "designer/spread": self.choices.spread()})
+        again = sum(row.tobytes() in old for row in rows) / max(1, len(rows))
+        figures = {"designer/diversity": diversity(rows), "designer/spread": self.choices.spread()}
+        workshop.report(figures | {"designer/replayed": again})
         return designs
 
     def learn(self, outcomes: Sequence[Outcome], scores: Scores, workshop: Workshop) -> None:
         """Move forecast, archive and policy by what the agent showed; an outcome tells about every skill."""
+        outcomes = [outcome for outcome in outcomes if self.space.covers(outcome.design.setting)] if self.met else []
         if not outcomes:
             return
         names = [skill.name for skill in self.space.skills]
@@ -108,38 +120,41 @@ class Policy(Designer):
         everywhere = np.concatenate([rows, np.repeat(self.space.home[None], len(home[0]), axis=0)])
         self.forecast.learn(everywhere, *(np.concatenate(pair) for pair in zip(seen, home, strict=True)))
         self.archive.add(workshop.cycle, outcomes)
-        lessons, dreams = self._lessons(names), self._dreams(workshop.cycle)
-        rows, weights = (np.concatenate(pair) for pair in zip(lessons, dreams, strict=True))
-        moved = self.choices.learn(rows, weights, hold=self.options.hold, cap=self.options.cap)
         rates = [outcome.rate for outcome in outcomes if outcome.rate is not None]
-        near = [abs(rate - self.options.alpha) <= self.options.k_min for rate in rates]
-        figures = {"designer/kl": moved, "designer/kl_start": self.choices.away()}
-        if rates:
-            figures |= {"designer/in_band": float(np.mean(near)), "designer/success": float(np.mean(rates))}
-        workshop.report(figures)
+        if rates:  # where nobody tried anything there is nothing to be learnt
+            o, lessons, dreams = self.options, self._lessons(names), self._dreams(workshop.cycle)
+            rows, weights = (np.concatenate(pair) for pair in zip(lessons, dreams, strict=True))
+            moved = self.choices.learn(rows, weights, lessons[1].sum(0), o.hold, o.cap)
+            near = float(np.mean([abs(rate - o.alpha) <= o.k_min + 1e-9 for rate in rates]))
+            figures = {"designer/in_band": near, "designer/success": float(np.mean(rates)), "designer/kl": moved}
+            workshop.report(figures | {"designer/kl_start": self.choices.away()})
 
     def save(self, folder: Path) -> None:
         """Write what it was told of the world, the archive, the forecast and the policy."""
+        super().save(folder)
         if not self.met:
             checkpoint.write(folder, {}, {})
             return
-        arrays = {"mean": self.forecast.mean, "cov": self.forecast.cov, "aims": self.choices.aims}
-        arrays |= {f"knobs/{i}": table for i, table in enumerate(self.choices.knobs)}
+        (aims, knobs), forecast = self.choices.tables, self.forecast
+        arrays = {"mean": forecast.mean, "cov": forecast.cov, "aims": aims}
+        arrays |= {f"knobs/{i}": table for i, table in enumerate(knobs)}
         skills = [skill.model_dump(mode="json") for skill in self.space.skills]
         state: dict[str, Any] = {"skills": skills, "original": dict(self.space.original)}
         checkpoint.write(folder, arrays, state | {"archive": self.archive.to_json()})
 
     def load(self, folder: Path) -> None:
         """Take it up again."""
+        super().load(folder)
         arrays, state = checkpoint.read(folder)
         if not state:
             return
         try:
             self._meet([Skill.model_validate(skill) for skill in state["skills"]], Frozen(state["original"]))
             self.archive.load(state["archive"])
-            self.forecast.mean, self.forecast.cov = arrays["mean"], arrays["cov"]
-            self.choices.aims = arrays["aims"]
-            self.choices.knobs = [arrays[f"knobs/{i}"] for i in range(len(self.choices.knobs))]
+            f, (aims, knobs) = self.forecast, self.choices.tables
+            f.mean, f.cov = _shaped(arrays, "mean", f.mean), _shaped(arrays, "cov", f.cov)
+            knobs = [_shaped(arrays, f"knobs/{i}", table) for i, table in enumerate(knobs)]
+            self.choices.tables = _shaped(arrays, "aims", aims), knobs
         except (KeyError, TypeError, ValueError) as error:
             raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error
 
@@ -182,8 +197,8 @@ class Policy(Designer):
         gain = self.forecast.expected(rows, rewards.edge(self.reward))[np.arange(len(own)), own].reshape(aims, count)
         excess = np.maximum(0.0, np.expm1(self.options.strength * (gain - gain.mean(1, keepdims=True))))
         weights = np.zeros((len(own), aims))
-        weights[np.arange(len(own)), own] = (excess / np.maximum(excess.sum(1, keepdims=True), 1e-9)).ravel()
-        return rows, weights * self.options.vivid
+        weights[np.arange(len(own)), own] = excess.ravel() * self.options.vivid / count
+        return rows, weights
 
     def _allowed(self, row: Rows) -> bool:
         """Whether the world's rules across knobs accept a setting."""
@@ -198,6 +213,13 @@ class Policy(Designer):
             f"success at {brief.skills[aim].name} should be {rates[aim]:.0%}, the goal {self.options.alpha:.0%}; {near}"
         )
         return Design(setting=self.setting.of(self.space.decode(row)).values, aim=brief.skills[aim].name, why=why)
+
+
+def _shaped(arrays: Mapping[str, Floats], name: str, like: Floats) -> Floats:
+    """An array of a checkpoint, which has to fit the world as it is declared now."""
+    if arrays[name].shape != like.shape:
+        raise ValueError(f"{name} has the shape {arrays[name].shape}, this world needs {like.shape}")
+    return arrays[name]
 
 
 def diversity(rows: Sequence[Rows]) -> float:

@@ -82,15 +82,14 @@ def counts(outcomes: Sequence[Outcome], names: Sequence[str]) -> tuple[Floats, F
 
 
 def original_counts(scores: Scores, names: Sequence[str]) -> tuple[Floats, Floats]:
-    """The same for the original world: its test, and the practice before it."""
-    tests = [scores.skills[n] for n in names]
-    tried = np.array([score.n for score in tests], np.float64)
-    shown = tried * np.array([score.mean for score in tests])
-    if scores.trained is None:
-        return shown[None], tried[None]
-    attempts = np.full(len(names), float(scores.trained.attempts))
-    rates = np.array([scores.trained.skills.get(n, 0.0) for n in names])
-    return np.stack([shown, attempts * rates]), np.stack([tried, attempts])
+    """The same for the original world: practice there, which is free; where there was none, the test."""
+    if scores.trained is not None and scores.trained.attempts:
+        tried = np.full(len(names), float(scores.trained.attempts))
+        rates = np.array([scores.trained.skills.get(n, 0.0) for n in names])
+    else:
+        tried = np.array([scores.skills[n].n for n in names], np.float64)
+        rates = np.array([scores.skills[n].mean for n in names])
+    return (tried * rates)[None], tried[None]
 
 
 def _laplace(mean: Floats, cov: Floats, x: Floats, shown: Floats, tried: Floats) -> tuple[Floats, Floats]:

@@ -41,14 +41,17 @@ class Search:
         """How near to alpha each skill is expected to be, 0 to 1: (settings, skills)."""
         return self.forecast.expected(rows, self.edge)
 
-    def draw(self, rng: np.random.Generator, worth: Floats) -> tuple[Rows, int]:
-        """One setting from the policy as it is, and its aim."""
+    def draw(self, rng: np.random.Generator, worth: Floats, taken: Sequence[Rows]) -> tuple[Rows, int]:
+        """One setting from the policy as it is, and its aim; one of the cycle's own only where no other is found."""
+        taboo, again = {row.tobytes() for row in taken}, self.choices.space.home
         for _ in range(1000):
             (aim,) = self._aims(rng, worth, 1)
             (row,) = self.choices.sample(rng, np.array([aim]))
             if self.allowed(row):
-                return row, int(aim)
-        return self.choices.space.home, int(aim)
+                if row.tobytes() not in taboo:
+                    return row, int(aim)
+                again = row
+        return again, int(aim)
 
     def best(
         self, rng: np.random.Generator, worth: Floats, known: Sequence[Rows], taken: Sequence[Rows]

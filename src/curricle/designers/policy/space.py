@@ -56,6 +56,10 @@ class Space:
         ]
         return np.concatenate([np.ones((len(rows), 1)), *parts, np.stack(chains, axis=1)], axis=1)
 
+    def covers(self, values: Mapping[str, Value]) -> bool:
+        """Whether a setting is on the grid but for the nearest level: not if it has texts of its own."""
+        return all(values[k.name] == self.original[k.name] for k in self.knobs if k.kind == "text")
+
     def allowed(self, values: Mapping[str, Value]) -> bool:
         """Whether the world's rules across knobs accept a setting."""
         try:
@@ -74,6 +78,8 @@ class Space:
             if knob.name not in skill.eased_by:
                 continue
             start, end = int(self.home[i]), self._level(i, skill.eased_by[knob.name])
+            if start == end:  # the original has it already
+                continue
             if knob.kind in ("int", "float") or knob.harder:
                 step = 1 if end > start else -1
                 if self.tables[i][end].sum() > 0 and knob.harder:
