@@ -11,12 +11,12 @@ what is measured is that probability, not a count.
 import argparse
 import json
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from intervals import interval
 
 from curricle.designer import Designer
 from curricle.designers.policy.designer import diversity
@@ -183,13 +183,13 @@ def ranking(draws: int = 20_000) -> list[dict[str, float]]:
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Means over seeds, in markdown."""
+    """Means over seeds with their 95 % interval, in markdown."""
     head = ("designer", "agent", "alpha", "success", "distance", "in band", "deviation", "echo", "diversity")
     rows = [" | ".join(head), "|".join(["---"] * len(head))]
     for key in dict.fromkeys((x["designer"], x["agent"], x["alpha"]) for x in lines):
         mine = [x for x in lines if (x["designer"], x["agent"], x["alpha"]) == key]
         keys = ("success", "distance", "in_band", "deviation", "echo", "diversity")
-        cells = [f"{statistics.mean(x[k] for x in mine):.2f}" for k in keys]
+        cells = [interval([x[k] for x in mine], 2) for k in keys]
         rows.append(" | ".join([*map(str, key), *cells]))
     return "\n".join(f"| {row} |" if "---" not in row else f"|{row}|" for row in rows)
 
@@ -197,7 +197,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
 def main() -> None:
     """Run the study, or print the tables of its data."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--tables", action="store_true", help="only print the tables of the data that is there")
     arguments = parser.parse_args()
     if not arguments.tables:

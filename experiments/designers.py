@@ -10,7 +10,6 @@ cut off goes on where it stopped, as long as its folder (`--runs`) is still ther
 
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from collect import summary
+from intervals import interval
 
 from curricle.records import Outcome
 from curricle.run import read_records
@@ -85,33 +85,6 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "policy of tutor": _policy("designer.of=tutor"),
     },
 }
-T95 = (
-    12.71,
-    4.30,
-    3.18,
-    2.78,
-    2.57,
-    2.45,
-    2.36,
-    2.31,
-    2.26,
-    2.23,
-    2.20,
-    2.18,
-    2.16,
-    2.14,
-    2.13,
-    2.12,
-    2.11,
-    2.10,
-    2.09,
-    2.09,
-    2.08,
-    2.07,
-    2.07,
-    2.06,
-)
-"""Student's t for 95 % with 1, 2, ... degrees of freedom."""
 
 
 def result(condition: str, folder: Path) -> dict[str, Any]:
@@ -176,14 +149,6 @@ def work(todo: list[tuple[str, int, tuple[str, ...]]], out: Path, runs: Path, jo
     print(f"{len(todo)} runs left", flush=True)
 
 
-def interval(values: Sequence[float], digits: int = 1) -> str:
-    """Mean with its 95 % interval."""
-    if len(values) < 2:
-        return f"{statistics.mean(values):.{digits}f}"
-    half = T95[min(len(values) - 1, len(T95)) - 1] * statistics.stdev(values) / math.sqrt(len(values))
-    return f"{statistics.mean(values):.{digits}f} ± {half:.{digits}f}"
-
-
 def in_band(run: dict[str, Any]) -> list[bool]:
     """Of each design that was tried, whether it lay in the designer's own band; in the policy's where it has none."""
     alpha, k_min = (run["config"]["designer"].get(name, usual) for name, usual in (("alpha", 0.5), ("k_min", 0.1)))
@@ -193,8 +158,8 @@ def in_band(run: dict[str, Any]) -> list[bool]:
 
 def tables(lines: Sequence[dict[str, Any]], firsts: Sequence[str] = ("policy", "policy, 40 cycles")) -> str:
     """Scores by both protocols, and what the policy gains over each other condition, seed by seed."""
-    head = "condition | seeds | training score | reward | test score | reward | designs in the band"
-    rows, by = [head, "|".join(["---"] * 7)], dict[str, dict[int, dict[str, Any]]]()
+    head = "condition | seeds | training score | reward | test score | reward | designs in the band | no attempt ended"
+    rows, by = [head, "|".join(["---"] * 8)], dict[str, dict[int, dict[str, Any]]]()
     for line in lines:
         by.setdefault(line["condition"], {})[line["config"]["seed"]] = line
     for condition, runs in by.items():
@@ -205,7 +170,9 @@ def tables(lines: Sequence[dict[str, Any]], firsts: Sequence[str] = ("policy", "
         ]
         inside = [one for run in runs.values() for one in in_band(run)]
         band = f"{statistics.mean(inside):.0%}" if inside else "-"
-        rows.append(" | ".join([condition, str(len(runs)), *cells, band]))
+        made = [d["attempts"] == 0 for run in runs.values() for d in run["designs"]]
+        idle = f"{statistics.mean(made):.0%}" if made else "-"
+        rows.append(" | ".join([condition, str(len(runs)), *cells, band, idle]))
     text = "\n".join(f"| {row} |" if "---" not in row else f"|{row}|" for row in rows)
     for first in firsts:
         gains = [
@@ -226,20 +193,21 @@ def tables(lines: Sequence[dict[str, Any]], firsts: Sequence[str] = ("policy", "
     return text
 
 
-def designs_table(lines: Sequence[dict[str, Any]], condition: str = "policy") -> str:
-    """What became of a condition's designs, cycle by cycle: success at the aim, the band, skills at the edge, aims."""
+def designs_table(lines: Sequence[dict[str, Any]], condition: str, span: int) -> str:
+    """What became of a condition's designs, `span` cycles a row: success at the aim, band, skills at the edge, aims."""
     rows = [
         f"| {condition}: cycle | success at the aim | in the band | skills between 0.1 and 0.9 | aims |",
         "|---|---|---|---|---|",
     ]
     designs = [d for line in lines if line["condition"] == condition for d in line["designs"] if d["attempts"]]
-    for cycle in sorted({d["cycle"] for d in designs}):
-        mine = [d for d in designs if d["cycle"] == cycle]
+    for row in sorted({(d["cycle"] - 1) // span for d in designs}):
+        mine = [d for d in designs if (d["cycle"] - 1) // span == row]
         rates = [d["successes"] / d["attempts"] for d in mine]
         edge = statistics.mean(sum(0.1 < k / d["attempts"] < 0.9 for k in d["skills"].values()) for d in mine)
         aims = ", ".join(f"{aim} {n / len(mine):.0%}" for aim, n in Counter(d["aim"] for d in mine).most_common(6))
-        band = statistics.mean(abs(rate - 0.5) <= 0.1 for rate in rates)
-        rows.append(f"| {cycle} | {statistics.mean(rates):.2f} | {band:.0%} | {edge:.1f} | {aims} |")
+        band = statistics.mean(abs(rate - 0.5) <= 0.1 + 1e-9 for rate in rates)
+        name = f"{row * span + 1} to {(row + 1) * span}" if span > 1 else f"{row + 1}"
+        rows.append(f"| {name} | {statistics.mean(rates):.2f} | {band:.0%} | {edge:.1f} | {aims} |")
     return "\n".join(rows)
 
 
@@ -270,8 +238,9 @@ def main(words: Sequence[str] | None = None) -> None:
         work([w for w in wanted if w[:2] not in done], a.out, a.runs, a.jobs, 60 * a.minutes)
         lines = [json.loads(line) for line in a.out.read_text(encoding="utf-8").splitlines()] if a.out.exists() else []
     print(tables(lines))
-    if any(line["condition"] == "policy" for line in lines):
-        print(f"\n{designs_table(lines)}")
+    for condition, span in (("policy", 2), ("policy, 40 cycles", 4)):
+        if any(line["condition"] == condition for line in lines):
+            print(f"\n{designs_table(lines, condition, span)}")
 
 
 if __name__ == "__main__":

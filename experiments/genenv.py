@@ -20,7 +20,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from designers import interval
+from intervals import interval
 
 from curricle import config
 from curricle.records import Outcome, Scores
