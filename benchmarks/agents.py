@@ -3,8 +3,8 @@
     python benchmarks/agents.py [--view symbols] [--seconds 20] [--json]
 
 Prints, for symbols and for pixels, steps/s end to end (world, network and update together) and the share of each in
-lane 0, beside Stable-Baselines3's PPO on the reference `crafter` from pixels in the same run, where it is installed
-(the extra `benchmarks`).
+lane 0 (with `ahead` the update is beside it), next to Stable-Baselines3's PPO on the reference `crafter` from pixels in
+the same run, where it is installed (the extra `benchmarks`).
 On a CPU pixels are learnt with a small network (`--set channels=[64,128,128] blocks=2` for the papers'), on a GPU with
 the papers'. With `--json` the last line is one object: symbols and pixels, each with steps_per_s, reference and ratio.
 """
@@ -12,6 +12,7 @@ the papers'. With `--json` the last line is one object: symbols and pixels, each
 import argparse
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +35,7 @@ THREADS = {"symbols": 4, "pixels": 1} if torch.cuda.is_available() else {"symbol
 
 
 class Stopwatch:
-    """Seconds that this process spent in some methods; other lanes run beside it."""
+    """Seconds that lane 0 spent in some methods, and a thread that learns beside it; other lanes are not counted."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -44,6 +45,8 @@ class Stopwatch:
         inner: Callable[..., Any] = getattr(owner, method)
 
         def timed(*given: Any, **named: Any) -> Any:
+            if name != "update" and threading.current_thread() is not threading.main_thread():  # another lane
+                return inner(*given, **named)
             start = time.perf_counter()
             try:
                 return inner(*given, **named)
@@ -58,6 +61,7 @@ def ours(view: str, seconds: float, changes: dict[str, Any], threads: int, watch
     world = Crafter(Crafter.Options(observation=view, threads=threads))
     options = (GPU if torch.cuda.is_available() else CPU)[view] | changes
     agent = ppo.PPO(world, ppo.PPOOptions(**options))
+    watch.watch(agent, "_descend_alone" if agent.options.ahead or agent.device.type == "cuda" else "_update", "update")
     rollout = agent.options.steps * agent.options.environments
     design = [world.unaltered()]
     agent.practise(design, 2 * rollout, seed=0, report=lambda done, figures: None)
@@ -74,7 +78,9 @@ def ours(view: str, seconds: float, changes: dict[str, Any], threads: int, watch
         report=lambda done, figures: returns.append(figures.get("practice/return", 0.0)),
     )
     spent = time.perf_counter() - start
-    shares = {name: round(watch.seconds.get(name, 0.0) / spent, 3) for name in ("world", "rollout", "update")}
+    took = {name: watch.seconds.get(name, 0.0) for name in ("world", "play", "update")}
+    took = {"world": took["world"], "rollout": took["play"] - took["world"], "update": took["update"]}
+    shares = {name: round(seconds / spent, 3) for name, seconds in took.items()}
     return {
         "steps_per_s": round(count * rollout / spent, 1),
         "shares": shares,
@@ -138,8 +144,7 @@ def main() -> None:
     known = None if given.no_reference else reference(given.seconds)
     watch, found = Stopwatch(), {}
     watch.watch(Lane, "_step", "world")
-    watch.watch(Lane, "_look", "rollout")
-    watch.watch(ppo.PPO, "_update", "update")
+    watch.watch(Lane, "collect", "play")
     for view in ["symbols", "pixels"] if given.view == "both" else [given.view]:
         result = ours(view, given.seconds, changes, given.threads or THREADS[view], watch)
         result["reference"] = round(known, 1) if known else None

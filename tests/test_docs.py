@@ -162,6 +162,28 @@ def test_crafter_page_runs(at_root):
         assert done.returncode == 0 and done.stdout, (line, done.stderr)
 
 
+def test_agents_page_runs(at_root):
+    page = (ROOT / "docs" / "agents.md").read_text()
+    (text,), (code,) = blocks(page, "sh"), blocks(page, "python")
+    for line in text.strip().splitlines():
+        words = shlex.split(line)
+        small = ["--set", "schedule.final=400", "--set", "schedule.per_cycle=400"] if words[1] == "run" else []
+        done = CliRunner().invoke(app, [*words[1:], *small])
+        assert done.exit_code == 0, (line, done.output, done.exception)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.startswith("6 attempts, "), done.stderr
+
+
+def test_the_benchmark_of_agents_runs():
+    small = ["--view", "symbols", "--seconds", "0.1", "--no-reference", "--json", "--set", "environments=4", "steps=8"]
+    for more in ([], ["ahead=true"]):
+        command = [sys.executable, str(ROOT / "benchmarks" / "agents.py"), *small, *more]
+        done = subprocess.run(command, capture_output=True, text=True)
+        found = json.loads(done.stdout.splitlines()[-1])["symbols"]
+        assert found["steps_per_s"] > 0 and set(found) >= {"reference", "ratio"}
+        assert all(0 < share <= 1 for share in found["shares"].values()), found
+
+
 GENENV = (ROOT / "docs" / "genenv.md").read_text()
 
 

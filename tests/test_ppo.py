@@ -207,7 +207,27 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_checkpoint(lanes, tmp
     with pytest.raises(AgentError, match=r"the loss is no longer a number after 2 rollouts .* rate below 0.0003"):
         config.start(config.resolve(plain), tmp_path / "run")
     monkeypatch.undo()
+    path = tmp_path / "run" / "config.toml"
+    path.write_text(path.read_text().replace("rate = 0.0003", "rate = 0.0001"))
     config.resume(tmp_path / "run")
+    assert config.trained(tmp_path / "run")[1].adams["adam"].param_groups[0]["lr"] == 1e-4, "as the error advised"
+
+
+def test_a_practice_of_nothing_changes_nothing():
+    agent = PPO(Slots(), PPOOptions(**SMALL))
+    before = agent.row.whole.detach().clone()
+    (outcome,) = agent.practise([Slots().unaltered()], 0, seed=0, report=quiet)
+    assert (outcome.attempts, outcome.spent, agent.rollouts) == (0, 0, 0) and torch.equal(before, agent.row.whole)
+
+
+@pytest.mark.parametrize("words", ["CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"])
+def test_memory_that_runs_out_while_the_network_is_made_is_named(words, monkeypatch):
+    def full(*_, **__):
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(PPO.Net, "__init__", full)
+    with pytest.raises(AgentError, match="ppo-v1 ran out of memory; choose fewer environments"):
+        PPO(Slots())
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path):

@@ -3,11 +3,13 @@
 import multiprocessing
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from parts import ROOT, VAULT, quiet
 from ppo_worlds import Slots
 from test_kill import contents, work
@@ -16,7 +18,7 @@ from test_ppo import saved
 from curricle import config
 from curricle.agents import team
 from curricle.agents.ppo import PPO, PPOOptions
-from curricle.errors import AgentError
+from curricle.errors import AgentError, explained
 from curricle.records import Design
 
 SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 32}
@@ -81,6 +83,38 @@ def test_a_lane_that_fails_is_heard(processes):
 
     with pytest.raises(AgentError, match="lane 1 has had enough"):
         team.work_together(3, faulty, processes=processes)
+
+
+def test_a_worlds_own_errors_are_told_from_a_lost_lane():
+    """A simulator that loses its server is no lane that was killed; memory that runs out in a lane is said as such."""
+
+    def faulty(error, lane, meeting):
+        meeting.meet(lane, lambda brought: None)
+        if lane == 1:
+            raise error
+        meeting.meet(lane, lambda brought: None)
+
+    with pytest.raises(AgentError, match=r"a lane of the agent failed:(.|\n)*the server hung up"):
+        team.work_together(2, partial(faulty, ConnectionResetError("the server hung up")), processes=True)
+    for error in (MemoryError("no room"), RuntimeError("DefaultCPUAllocator: can't allocate memory")):
+        said = pytest.raises(AgentError, match="it ran out of memory; think small")
+        with said, explained("it", "think small", AgentError):
+            team.work_together(2, partial(faulty, error), processes=True)
+
+
+def test_files_of_a_world_stay_open_in_every_lane(tmp_path):
+    (tmp_path / "level.txt").write_text("7")
+    heard = []
+
+    with (tmp_path / "level.txt").open() as file, FileLock(tmp_path / "lock"):
+
+        def read(lane, meeting):
+            with open(f"/proc/self/fd/{file.fileno()}") as mine:
+                held = ["lock:" in path.read_text() for path in Path("/proc/self/fdinfo").iterdir() if path.exists()]
+                meeting.meet((mine.read(), any(held)), heard.extend)
+
+        team.work_together(2, read, processes=True)
+    assert heard == [("7", True), ("7", False)], "the caller holds the lock, its lanes do not"
 
 
 def test_a_killed_lane_is_named():

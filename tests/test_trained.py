@@ -45,12 +45,39 @@ def test_eval_repeats_the_runs_own_test(run):
     assert "collect_wood" in done.stdout and "crafter-v1, ppo-v1" in done.stdout
 
 
+def test_an_exported_agent_is_the_runs(run, tmp_path):
+    done = curricle("export", run, "--out", tmp_path / "agent")
+    assert done.returncode == 0, done.stderr
+    assert sorted(p.name for p in (tmp_path / "agent").iterdir()) == ["agent", "config.toml"]
+    again, exported = (curricle("eval", folder, "--seeds", 2).stdout for folder in (run, tmp_path / "agent"))
+    assert again == exported and "collect_wood" in again
+    assert curricle("film", tmp_path / "agent", "--out", tmp_path / "a.gif", "--longest", 5).returncode == 0
+    assert "exists already" in curricle("export", run, "--out", tmp_path / "agent").stderr
+    assert "is an exported agent, not a run" in curricle("resume", tmp_path / "agent").stderr
+
+
 def test_a_film_of_an_episode(run, tmp_path):
     done = curricle("film", run, "--out", tmp_path / "film.gif", "--size", 90, "--longest", 40)
     assert done.stdout.strip().endswith("film.gif: 40 frames"), done.stderr
     with Image.open(tmp_path / "film.gif") as film:
         assert film.size == (90, 90) and film.n_frames > 10
     assert curricle("film", run, "--out", tmp_path / "film.avi").returncode == 2
+
+
+def test_a_film_as_mp4(run, tmp_path):
+    pytest.importorskip("imageio_ffmpeg", reason="MP4 needs an extra: pip install 'curricle[film]'")
+    done = curricle("film", run, "--out", tmp_path / "film.mp4", "--size", 90, "--longest", 12)
+    assert done.stdout.strip().endswith("film.mp4: 12 frames"), done.stderr
+    assert (tmp_path / "film.mp4").read_bytes()[4:8] == b"ftyp"
+
+
+def test_knobs_for_a_film_are_changes_of_the_runs_own_original(run):
+    """Not of the world's: the run was made in short episodes."""
+    from curricle.cli.scenes import _performance
+    from curricle.world import VectorWorld
+
+    vectors = list(_performance(run, VectorWorld, ["start_wood=7"], 0))
+    assert len(vectors) <= 100
 
 
 def test_watching_an_agent(run):

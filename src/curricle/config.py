@@ -23,18 +23,20 @@ from pydantic import Field
 from curricle import ranks
 from curricle.agent import Agent
 from curricle.designer import Designer, NamingOptions, OfOptions
-from curricle.errors import UsageError, nearest
+from curricle.errors import RunError, UsageError, nearest
 from curricle.llm import choose
 from curricle.llm.options import ModelOptions
 from curricle.loop import Loop, Schedule
 from curricle.records import Frozen, Options, Scores, checked
 from curricle.registry import find
-from curricle.run import Run, read_checkpoint, read_config, read_metrics
+from curricle.run import CONFIG, Run, read_checkpoint, read_config, read_metrics
 from curricle.seeds import derive
 from curricle.setting import Setting
 from curricle.watcher import Log, Watcher, Watchers
 from curricle.world import World
 
+EXPORTED = "agent"
+"""Where an exported agent lies in its folder."""
 SECTIONS = ("world", "original", "designer", "agent", "schedule", "log")
 AUTO = "auto"
 DEFAULTS: dict[str, dict[str, Any]] = {"designer": {"id": AUTO}, "agent": {"id": "tabular"}}
@@ -122,9 +124,9 @@ def with_llm(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**config, "designer": {**table, "of": source, "of_options": {**table.get("of_options", {}), **given}}}
 
 
-def original(world: type[World], pairs: Sequence[str]) -> Setting:
-    """A world's setting with some knobs given as `knob=value` pairs."""
-    return world().setting(override({}, [f"original.{pair}" for pair in pairs]).get("original", {}))
+def adjusted(world: World, pairs: Sequence[str]) -> Setting:
+    """A world's original with some knobs given as `knob=value` pairs."""
+    return world.setting(override({}, [f"original.{pair}" for pair in pairs]).get("original", {}))
 
 
 def resolve(config: Mapping[str, Any]) -> Config:
@@ -174,6 +176,8 @@ def resume(folder: Path | str, watcher: Watcher | None = None) -> Scores:
     """Go on with a run that was interrupted; a finished one just returns its last scores."""
     folder = Path(folder)
     config = resolve(read_config(folder))
+    if (folder / EXPORTED).is_dir():
+        raise RunError(f"{folder} is an exported agent, not a run: it can be tested, watched and filmed")
     with _leading(config):
         parts = _build(config)
         with Run.open(folder) as run:
@@ -192,12 +196,27 @@ def follow() -> None:
 
 
 def trained(folder: Path | str) -> tuple[Config, Agent]:
-    """The agent of a run as it is now, in its world."""
+    """The agent of a run as it is now, or an exported one, in its world."""
     folder = Path(folder)
     config = resolve(read_config(folder))
     agent = _newcomer(config, config.world(config.world_options, config.original))
-    agent.load(read_checkpoint(folder, "agent"))
+    exported = folder / EXPORTED
+    agent.load(exported if exported.is_dir() else read_checkpoint(folder, "agent"))
     return config, agent
+
+
+def export(folder: Path | str, out: Path | str) -> None:
+    """Write the agent of a run, as it is now, into a new folder that can be tested, watched and filmed as the run can.
+
+    It holds `config.toml`, and in `agent/` the weights as safetensors with plain data beside them.
+    """
+    folder, out = Path(folder), Path(out)
+    if out.exists():
+        raise RunError(f"{out} exists already; choose another --out")
+    _, agent = trained(folder)
+    (out / EXPORTED).mkdir(parents=True)
+    agent.save(out / EXPORTED)
+    (out / CONFIG).write_bytes((folder / CONFIG).read_bytes())
 
 
 @contextmanager

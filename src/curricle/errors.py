@@ -71,17 +71,22 @@ class RunUnwritable(RunError):
     """The run folder could not be written; what was finished before is safe."""
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, a machine's or a GPU's; torch says so in several ways, and is not imported for it."""
+    signs = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
+    known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return known or (isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs))
+
+
 @contextmanager
 def explained(who: str, advice: str, kind: type[CurricleError]) -> Iterator[None]:
     """Put running out of memory, a machine's or a GPU's, into words."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        words = str(error)
-        signs = ("can't allocate memory", "not enough memory")
-        full = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's, without torch
-        if not full and not any(sign in words for sign in signs):
+        if not out_of_memory(error):
             raise
+        words = str(error)
         raise kind(f"{who} ran out of memory; {advice}: {words.splitlines()[0] if words else ''}") from error
 
 

@@ -2,7 +2,7 @@
 
 In: a world that declares `keys`, a setting and a seed. A terminal shows two pixels a character cell; keys come from the
 keyboard, or one by one from a pipe. A window is drawn with tkinter, which comes with Python. Films are GIF, or MP4
-where `imageio-ffmpeg` is installed.
+with the extra `film`.
 """
 
 import base64
@@ -103,7 +103,7 @@ def film(performance: Iterable[WorldVector], path: Path, size: int, longest: int
     try:
         imageio.mimsave(path, frames, fps=rate, macro_block_size=1)  # type: ignore[arg-type]
     except (ImportError, ValueError) as error:
-        raise UsageError(f"no MP4 can be written ({error}); pip install imageio-ffmpeg, or choose a .gif") from None
+        raise UsageError(f"no MP4 can be written ({error}); pip install 'curricle[film]', or choose a .gif") from None
     return len(frames)
 
 

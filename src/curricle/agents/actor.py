@@ -74,9 +74,16 @@ class Actor:
         return graphs[key]
 
     def worth(self, seen: Seen, memory: Tensor) -> Tensor:
-        """Values of observations, on the world's scale."""
+        """Values of observations, on the world's scale.
+
+        On a GPU a batch is filled up to a power of two: for each new size the fastest convolution would be looked for.
+        """
+        count = len(memory)
+        if self.device.type == "cuda":
+            rows = torch.arange(1 << (count - 1).bit_length(), device=self.device).clamp(max=count - 1)
+            seen, memory = {name: tensor[rows] for name, tensor in seen.items()}, memory[rows]
         with torch.no_grad():
             with halved(self.device, self.bf16):
                 latents = self.network.encode(seen).float()
             _, values = self.network.decide(latents, memory)
-            return self.network.scale.outward(values)
+            return self.network.scale.outward(values)[:count]

@@ -7,8 +7,8 @@ network runs in bfloat16 where that is enough, and rollout and update are replay
 import ctypes
 import functools
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -160,38 +160,48 @@ class Graph:
 
 
 class Aside:
-    """Work done beside the caller's, one piece at a time: in a thread, on a GPU also in a stream of its own."""
+    """Work done beside the caller's, one piece at a time: in a thread, on a GPU also in a stream of its own.
+
+    The thread lives as long as the `with` block around its use: some of torch's caches belong to a thread.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self.thread: threading.Thread | None = None
-        self.error: BaseException | None = None
+        self.thread: ThreadPoolExecutor | None = None
+        self.going: Future[None] | None = None
+
+    def __enter__(self) -> "Aside":
+        self.thread = ThreadPoolExecutor(1)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for what is under way; its error is raised, unless another one is on its way."""
+        assert self.thread
+        self.thread.shutdown()
+        if kind is None:
+            self.finish()
+        self.going = None
 
     def start(self, work: Callable[[], None]) -> None:
         """Begin; the work sees all that the caller had queued on its GPU."""
         ready = torch.cuda.current_stream().record_event() if self.stream else None
 
         def live() -> None:
-            try:
-                with torch.cuda.stream(self.stream) if self.stream else nullcontext():
-                    if self.stream and ready:
-                        self.stream.wait_event(ready)
-                    work()
-                    if self.stream:
-                        self.stream.synchronize()
-            except BaseException as error:  # whatever it is, the caller has to hear of it
-                self.error = error
+            with torch.cuda.stream(self.stream) if self.stream else nullcontext():
+                if self.stream and ready:
+                    self.stream.wait_event(ready)
+                work()
+                if self.stream:
+                    self.stream.synchronize()
 
-        self.thread = threading.Thread(target=live, daemon=True)
-        self.thread.start()
+        assert self.thread
+        self.going = self.thread.submit(live)
 
     def finish(self) -> None:
         """Wait until it is done; its error is raised here."""
-        if self.thread:
-            self.thread.join()
-        self.thread, error, self.error = None, self.error, None
-        if error:
-            raise error
+        going, self.going = self.going, None
+        if going:
+            going.result()
 
 
 def _flat(inputs: Sequence[Any]) -> list[Tensor]:

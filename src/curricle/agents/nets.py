@@ -113,14 +113,15 @@ class Pixels(nn.Module):
 
 
 class Symbols(nn.Module):
-    """A row of the table for each column's value; value 0 adds nothing. Columns of `many` values count as numbers."""
+    """A row of the table for each column's value; value 0 adds nothing. Graded columns of `many` values are numbers."""
 
     many = 64
 
-    def __init__(self, highest: Sequence[int], width: int) -> None:
+    def __init__(self, highest: Sequence[int], width: int, graded: bool = True) -> None:
         super().__init__()
         top = np.asarray(highest)
-        sorts, numbers = np.flatnonzero(top < self.many), np.flatnonzero(top >= self.many)
+        amounts = (top >= self.many) & graded
+        sorts, numbers = np.flatnonzero(~amounts), np.flatnonzero(amounts)
         first = np.concatenate([[0], np.cumsum(top[sorts] + 1)])
         self.whole = len(sorts) == len(top)  # then no column has to be picked
         self.register_buffer("sorts", torch.from_numpy(sorts), persistent=False)
@@ -202,15 +203,14 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.parts, self.hidden, self.memory = parts, hidden, self.remembered(hidden)
-        self.encoders = nn.ModuleDict()
-        for name, part in parts.items():
-            key = f"part_{name}"
+        self.encoders = nn.ModuleList()
+        for part in parts.values():
             if part.kind == "image":
-                self.encoders[key] = Pixels(part.shape, channels, blocks, width)
+                self.encoders.append(Pixels(part.shape, channels, blocks, width))
             elif part.kind == "symbols":
-                self.encoders[key] = Symbols(part.highest, width)
+                self.encoders.append(Symbols(part.highest, width, part.graded))
             else:
-                self.encoders[key] = Numbers(part.shape, width)
+                self.encoders.append(Numbers(part.shape, width))
         self.dense = dense(width * len(parts), hidden, 1.0)
         self.make_heads(actions, hidden + self.memory, keep)
 
@@ -226,7 +226,7 @@ class Network(nn.Module):
 
     def encode(self, seen: Seen) -> Tensor:
         """Observations to latents (batch, hidden)."""
-        coded = [self.encoders[f"part_{name}"](seen[name]) for name in self.parts]
+        coded = [encoder(seen[name]) for name, encoder in zip(self.parts, self.encoders, strict=True)]
         out: Tensor = self.dense(torch.cat(coded, dim=-1) if len(coded) > 1 else coded[0])
         return out
 
@@ -241,7 +241,6 @@ class Network(nn.Module):
 
     def watch(self, seen: Seen) -> None:
         """Let encoders of plain numbers learn their scale from a rollout."""
-        for name, part in self.parts.items():
-            encoder = self.encoders[f"part_{name}"]
+        for (name, part), encoder in zip(self.parts.items(), self.encoders, strict=True):
             if isinstance(encoder, Numbers):
                 encoder.watch(seen[name].reshape(-1, *part.shape))

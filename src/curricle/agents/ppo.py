@@ -80,27 +80,36 @@ class PPO(Agent):
 
     def __init__(self, world: World, options: PPOOptions | None = None, seed: int = 0) -> None:
         super().__init__(world, options, seed)
-        o, self.vectors = self.options, vector_world(world, self.id)
-        self.device = device_of(o.device, self.id)
-        probe = self.vectors.vector([world.original])
-        where = f"{self.id} in {world.id}"
+        self.vectors, self.device = vector_world(world, self.id), device_of(self.options.device, self.id)
+        self.rollouts, self.scene = 0, None
+        self._rooms: tuple[Rollout, Rollout] | None = None
+        self._graphs, self._captures = dict[Any, Graph](), self.device.type == "cuda" and self.options.graphs
+        with explained(self.id, ADVICE, AgentError):
+            self.network = self._network(seed)
+            self._equip()
+        LOG.info("%s learns on %s", self.id, self.device)
+
+    rollouts: int
+    scene: Scene | None
+
+    def _network(self, seed: int) -> Network:
+        """A new network for what the world shows and takes."""
+        o, probe = self.options, self.vectors.vector([self.world.original])
+        where, actions = f"{self.id} in {self.world.id}", probe.single_action_space
         self.parts = parts_of(probe.single_observation_space, where)
-        check_actions(probe.single_action_space, where)
+        probe.close()
+        check_actions(actions, where)
         hidden = o.hidden or (1024 if any(part.kind == "image" for part in self.parts.values()) else 256)
         with torch.random.fork_rng(devices=[]), one_thread(torch.device("cpu")):
             torch.manual_seed(derive(seed, "network"))
-            shape: dict[str, Any] = {
-                "channels": o.channels,
-                "blocks": o.blocks,
-                "width": o.width,
-                "hidden": hidden,
-                "keep": o.keep,
-            }
-            self.network = self.Net(self.parts, probe.single_action_space, **shape).to(self.device)
-        probe.close()
+            shape = {"channels": o.channels, "blocks": o.blocks, "width": o.width, "hidden": hidden, "keep": o.keep}
+            return self.Net(self.parts, actions, **shape).to(self.device)  # type: ignore[arg-type]
+
+    def _equip(self) -> None:
+        """All that learning needs beside the network."""
+        o, on_gpu = self.options, self.device.type == "cuda"
         self.actor = Actor(self.network, self.device, ahead=o.ahead, bf16=o.bf16)
         self.row, self._aside = Row(self.network), Aside(self.device)
-        on_gpu = self.device.type == "cuda"
         self.row.whole.grad = torch.zeros_like(self.row.whole)
         self.adams = {
             name: torch.optim.Adam([self.row.whole], lr=o.rate, fused=True, capturable=on_gpu)
@@ -110,20 +119,15 @@ class PPO(Agent):
             adam.step()  # on a zero gradient: makes the optimiser's state and moves nothing
             for value in adam.state[self.row.whole].values():
                 value.zero_()
-        self.rollouts, self.scene = 0, None
-        self._graphs, self._captures = dict[Any, Graph](), on_gpu and o.graphs
-        self._rooms: tuple[Rollout, Rollout] | None = None
         self._slopes = [shared(torch.zeros_like(self.row.whole.data)) for _ in range(o.lanes)]
-        LOG.info("%s learns on %s", self.id, self.device)
-
-    rollouts: int
-    scene: Scene | None
 
     # -- the contract ----------------------------------------------------------------------------------------------
 
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Rollouts and updates in turn; the budget is shared out evenly over rollouts of at least `steps` steps."""
         owners = share_out(len(designs), self.options.environments)
+        if not budget:
+            return Tally(self.vectors, designs, owners).outcomes()
         settings = [dict(self.vectors.setting(designs[owner].setting).values) for owner in owners]
         course = Course(settings, self.options.lanes, budget, self.options.steps, seed)
         course.tally, course.report = Tally(self.vectors, designs, owners), report
@@ -132,11 +136,9 @@ class PPO(Agent):
         with explained(self.id, ADVICE, AgentError), one_thread(self.device):
             course.rollout, course.learnt = self._room(len(owners))
             self.actor.follow(self.network, self.row)
-            try:
+            with self._aside:
                 forks = may_fork(self.device) and not self.options.ahead
                 work_together(course.lanes, partial(self._lane, course), processes=forks)
-            finally:
-                self._aside.finish()
         return course.tally.outcomes()
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
@@ -148,8 +150,9 @@ class PPO(Agent):
 
     def perform(self, design: Design, seed: int) -> Iterator[WorldVector]:
         """Play one episode, to be watched."""
-        player = Player(self.network, self.device, [seed], bf16=self.options.bf16, greedy=self.options.greedy)
-        return perform(self.vectors, design, seed, player.act, player.saw)
+        with explained(self.id, ADVICE, AgentError), one_thread(self.device):
+            player = Player(self.network, self.device, [seed], bf16=self.options.bf16, greedy=self.options.greedy)
+            yield from perform(self.vectors, design, seed, player.act, player.saw)
 
     def save(self, folder: Path) -> None:
         """Write network, optimiser, normalisers and environments."""
@@ -252,7 +255,7 @@ class PPO(Agent):
         """At the meeting after play, if the next rollout is to be played while this one is learnt."""
         self._finish(course, index)
         self._judge(course, course.length(index), cuts)
-        course.learnt.copy(course.rollout)
+        course.learnt.copy(course.rollout, course.length(index))
         self.actor.follow(self.network, self.row)
         batches = self._batches(course, course.length(index), seed)
         learn = partial(self._descend_alone, course, batches)
@@ -275,7 +278,8 @@ class PPO(Agent):
         if not np.isfinite(means).all() or not bool(self.row.whole.isfinite().all()):
             raise AgentError(
                 f"{self.id}: the loss is no longer a number after {self.rollouts} rollouts (policy {means[0]:g}, value "
-                f"{means[1]:g}); the last checkpoint is good: go on from it with a rate below {self.options.rate:g}"
+                f"{means[1]:g}); the last checkpoint is good: set a rate below {self.options.rate:g} in the run's "
+                "config.toml ([agent] rate) and resume"
             )
         figures = (
             dict(zip(FIGURES, means, strict=True)) | {"practice/episodes": float(course.tally.attempts.sum())} | extra

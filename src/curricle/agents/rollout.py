@@ -48,15 +48,15 @@ class Rollout:
         whole |= {name: getattr(self, name) for name in ("memory", "actions", "log_probs", "advantages", "returns")}
         return {name: tensor[: self.steps].flatten(0, 1) for name, tensor in whole.items()}
 
-    def copy(self, other: "Rollout") -> None:
-        """Take over all that another one holds."""
+    def copy(self, other: "Rollout", steps: int) -> None:
+        """Take over `steps` steps of another one, and what follows them."""
         for name, mine in vars(self).items():
             its = getattr(other, name)
             for one, from_ in zip(mine.values(), its.values(), strict=True) if name == "seen" else ((mine, its),):
                 if isinstance(one, Tensor):
-                    one.copy_(from_)
+                    one[: steps + 1].copy_(from_[: steps + 1])
                 elif isinstance(one, np.ndarray):
-                    np.copyto(one, from_)
+                    np.copyto(one[: steps + 1], from_[: steps + 1])
 
     def judge(
         self, steps: int, cut: Sequence["Cut"], look_on: Callable[..., Tensor], gamma: float, trace: float
@@ -144,7 +144,7 @@ class Lane:
         for t in range(steps):
             actions = self._look(look, t, luck[t])
             cut += self._step(t, self.network.policy.outward(actions.cpu().numpy()))
-        self._look(look, steps, luck[0])  # for the value and the memory that follow
+        self._look(look, steps, luck[0]).cpu()  # for the value and the memory that follow; waits until marks were read
         self.marks.zero_()
         return cut
 

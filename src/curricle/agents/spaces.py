@@ -5,8 +5,9 @@ of symbols (small whole numbers) or a row of numbers, and batches as a dict of a
 are refused when the agent is made.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import gymnasium
@@ -14,55 +15,105 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from curricle.errors import AgentError
+from curricle.errors import AgentError, WorldError
 
 Kind = Literal["image", "symbols", "numbers"]
+ALL = "all"
+"""Name of the only part of an observation that is no dict."""
+MOST = 4096
+"""Values of a symbol from which on a table of them is too large."""
+COLOURS, SMALLEST = (1, 3, 4), 16
+"""How many colours pictures mostly have, and the side from which on bytes are taken for one whatever they have."""
 Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Part:
-    """One array of an observation; `highest` is the largest value of each symbol."""
+    """One array of an observation, and the way to it through dicts and tuples."""
 
     kind: Kind
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     highest: tuple[int, ...] = ()
+    """The largest value of each symbol."""
+    graded: bool = False
+    """Whether symbols of many values are amounts rather than names."""
+    path: tuple[str | int, ...] = ()
+
+    @cached_property
+    def limits(self) -> NDArray[np.int64]:
+        """`highest` in the shape of an observation."""
+        return np.array(self.highest, np.int64).reshape(self.shape)
+
+    def check(self, name: str, seen: NDArray[Any]) -> None:
+        """Refuse values that the world did not declare: networks look symbols up in tables, and learn from numbers."""
+        if self.kind == "symbols":
+            wrong = seen > self.limits if seen.dtype == np.uint8 else (seen > self.limits) | (seen < 0)
+        elif self.kind == "numbers":
+            wrong = ~np.isfinite(seen)
+        else:
+            return
+        if wrong.any():
+            row, *at = (int(i) for i in np.argwhere(wrong)[0])
+            value, most = seen[(row, *at)], f"0 to {self.limits[tuple(at)]}" if self.highest else "finite"
+            where = f"{name!r} at {at}" if name != ALL else f"at {at}"
+            raise WorldError(f"the world shows {value} in its observation {where}, but declares it as {most}")
 
 
-def parts_of(space: gymnasium.Space[Any], where: str, name: str = "") -> dict[str, Part]:
+def parts_of(space: gymnasium.Space[Any], where: str, path: tuple[str | int, ...] = ()) -> dict[str, Part]:
     """Take an observation space apart; `where` names agent and world in errors."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        found: dict[str, Part] = {}
-        for key, sub in inner:
-            found |= parts_of(sub, where, f"{name}/{key}" if name else str(key))
-        return dict(sorted(found.items()))
-    return {name or "all": _part(space, where)}
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return {"/".join(map(str, path)) or ALL: replace(_part(space, where), path=path)}
+    inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    found: dict[str, Part] = {}
+    for key, sub in inner:
+        for name, part in parts_of(sub, where, (*path, key)).items():
+            if name in found:
+                raise AgentError(f"{where}: two observations would be called {name!r}; rename one")
+            found[name] = part
+    if not found and not path:
+        raise AgentError(f"{where}: there is nothing to see in {space}")
+    return dict(sorted(found.items()))
 
 
 def _part(space: gymnasium.Space[Any], where: str) -> Part:
-    if isinstance(space, spaces.Discrete):
-        if space.start != 0:
-            raise AgentError(f"{where}: symbols must begin at 0, unlike those of {space}")
-        return _symbols((1,), np.dtype(np.int64), [int(space.n) - 1])
-    if isinstance(space, spaces.MultiDiscrete):
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         if np.any(space.start != 0):
             raise AgentError(f"{where}: symbols must begin at 0, unlike those of {space}")
-        return _symbols(space.shape, np.dtype(np.int64), (space.nvec - 1).ravel())
+        most = np.atleast_1d(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+        if most.max() > MOST:
+            raise AgentError(f"{where}: {space} has symbols of more than {MOST:,} values; split them up, or use a Box")
+        return _symbols(most.shape, np.dtype(np.int64), (most - 1).ravel())
     if isinstance(space, spaces.MultiBinary):
         return _symbols(space.shape, np.dtype(np.int8), np.ones(int(np.prod(space.shape)), int))
-    if isinstance(space, spaces.Box) and space.dtype == np.uint8:
-        if len(space.shape) == 3 and space.shape[-1] in (1, 3, 4) and min(space.shape[:2]) >= 8:
-            return Part("image", space.shape, np.dtype(np.uint8))
-        return _symbols(space.shape, np.dtype(np.uint8), space.high.ravel())
     if isinstance(space, spaces.Box):
-        return Part("numbers", space.shape, np.dtype(np.float32))
+        if (shape := _picture(space, where)) is not None:
+            return Part("image", shape, np.dtype(np.uint8))
+        if space.dtype == np.uint8:
+            return replace(_symbols(space.shape, np.dtype(np.uint8), space.high.ravel()), graded=True)
+        return Part("numbers", space.shape or (1,), np.dtype(np.float32))
     raise AgentError(f"{where} cannot take observations of the space {space}: use Box, Discrete, MultiDiscrete or Dict")
 
 
+def _picture(space: spaces.Box, where: str) -> tuple[int, ...] | None:
+    """Height, width and colours of a space of pictures; those that a network would take for a row are refused."""
+    shape, full = space.shape, bool(np.all(space.high == 255)) and space.dtype == np.uint8
+    if len(shape) == 2 and full and min(shape) >= SMALLEST:
+        return (*shape, 1)
+    if len(shape) != 3:
+        return None
+    colours, size = shape[-1], min(shape[:2])
+    if space.dtype == np.uint8 and size >= 8 and (colours in COLOURS or (full and colours < size)):
+        return shape
+    if full and shape[0] in COLOURS and min(shape[1:]) >= SMALLEST:
+        raise AgentError(f"{where}: pictures of the shape {shape} have their colours first; they must be last")
+    if space.dtype != np.uint8 and colours in COLOURS and size >= 2 * SMALLEST:
+        raise AgentError(f"{where}: pictures of {space.dtype} of the shape {shape} must be bytes (uint8), 0 to 255")
+    return None
+
+
 def _symbols(shape: tuple[int, ...], dtype: np.dtype[Any], highest: Any) -> Part:
-    return Part("symbols", shape, dtype, tuple(int(h) for h in highest))
+    return Part("symbols", shape or (1,), dtype, tuple(int(h) for h in highest))
 
 
 def check_actions(space: gymnasium.Space[Any], where: str) -> None:
@@ -74,23 +125,24 @@ def check_actions(space: gymnasium.Space[Any], where: str) -> None:
 
 def split(observations: Any, parts: Mapping[str, Part], count: int) -> Arrays:
     """A batch of observations as arrays (count, *shape), part by part."""
-    return {
-        name: np.asarray(_pick(observations, name), part.dtype).reshape(count, *part.shape)
+    found = {
+        name: np.asarray(_pick(observations, part.path), part.dtype).reshape(count, *part.shape)
         for name, part in parts.items()
     }
+    for name, array in found.items():
+        parts[name].check(name, array)
+    return found
 
 
 def final(info: Mapping[str, Any], index: int, parts: Mapping[str, Part]) -> Arrays:
     """The last observation of an episode that ended in this step, as a batch of one."""
     found = info["final_obs"]
     if isinstance(found, Mapping):
-        return {n: np.asarray(_pick(found, n)[index], p.dtype).reshape(1, *p.shape) for n, p in parts.items()}
+        return {n: np.asarray(_pick(found, p.path)[index], p.dtype).reshape(1, *p.shape) for n, p in parts.items()}
     return split(found[index], parts, 1)
 
 
-def _pick(observations: Any, name: str) -> Any:
-    if not isinstance(observations, Mapping | tuple):
-        return observations
-    for key in name.split("/"):
-        observations = observations[int(key)] if isinstance(observations, tuple) else observations[key]
+def _pick(observations: Any, path: Sequence[str | int]) -> Any:
+    for key in path:
+        observations = observations[key]
     return observations

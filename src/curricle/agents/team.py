@@ -15,12 +15,13 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
-from curricle.errors import AgentError, CurricleError
+from curricle.errors import AgentError, CurricleError, out_of_memory
 
 if TYPE_CHECKING:
     Line = Connection[Any, Any]
@@ -65,10 +66,17 @@ class _Failed:
 
     def __init__(self, error: BaseException) -> None:
         self.known = error if isinstance(error, CurricleError) else None
+        self.full = str(error) if out_of_memory(error) else None
         self.text = "".join(traceback.format_exception(error))
 
-    def raised(self) -> CurricleError:
+    def raised(self) -> Exception:
+        if self.full is not None:
+            return MemoryError(self.full)
         return self.known or AgentError(f"a lane of the agent failed:\n{self.text}")
+
+
+class _Gone(Exception):
+    """The caller left."""
 
 
 class _Caller:
@@ -100,8 +108,11 @@ class _Forked:
         self.line = line
 
     def meet(self, brought: Any, then: Callable[[list[Any]], None]) -> None:
-        self.line.send(brought)
-        self.line.recv()
+        try:
+            self.line.send(brought)
+            self.line.recv()
+        except (EOFError, ConnectionError):
+            raise _Gone from None
 
 
 def _fork(lanes: int, work: Work) -> None:
@@ -114,6 +125,8 @@ def _fork(lanes: int, work: Work) -> None:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 child = os.fork()
             if child == 0:
+                for line in (mine, *lines):  # the other ends, and those of lanes before it
+                    line.close()
                 _live(lane, its, work)
             its.close()
             lines.append(mine)
@@ -129,9 +142,9 @@ def _fork(lanes: int, work: Work) -> None:
 def _live(lane: int, line: Line, work: Work) -> None:
     """The whole life of a forked lane; it never returns."""
     try:
-        _let_go(line.fileno())
+        _let_go()
         work(lane, _Forked(line))
-    except (EOFError, ConnectionError, KeyboardInterrupt):  # the caller is gone
+    except (_Gone, KeyboardInterrupt):
         pass
     except BaseException as error:  # whatever it is, the caller has to hear of it
         with contextlib.suppress(OSError):
@@ -140,16 +153,13 @@ def _live(lane: int, line: Line, work: Work) -> None:
         os._exit(0)
 
 
-def _let_go(keep: int) -> None:
-    """Give up the caller's open files: a lock on a run folder must not outlive the caller."""
+def _let_go() -> None:
+    """Give up files that the caller holds a lock on, which must not outlive it: a run folder's. A world's stay open."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) not in (keep, nothing):
-            try:
-                os.fstat(int(name))
+        with contextlib.suppress(OSError):
+            if int(name) > 2 and "lock:" in Path("/proc/self/fdinfo", name).read_text():
                 os.dup2(nothing, int(name))  # the number stays taken, so that no late close can hit another file
-            except OSError:
-                continue
 
 
 class _Threads:

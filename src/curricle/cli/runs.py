@@ -84,6 +84,16 @@ def plot(
         say(path)
 
 
+@app.command()
+def export(
+    folder: Run,
+    path: Annotated[Path, typer.Option("--out", help="A new folder for it.")] = Path("agent"),
+) -> None:
+    """Write the agent of a run into a folder of its own; `eval`, `film` and `play --agent` take it like a run."""
+    config.export(folder, path)
+    say(path)
+
+
 @app.command("eval")
 def evaluate(
     folder: Run,

@@ -27,9 +27,11 @@ def play(
 
     kind = find(VectorWorld, world)
     if agent is not None:
+        if window:
+            raise UsageError("--window is for playing yourself; an agent is watched in the terminal, or filmed")
         watch(_performance(agent, kind, knobs, seed), sys.stdout)
         return
-    game = Game(kind(), config.original(kind, knobs or []), seed)
+    game = Game(made := kind(), config.adjusted(made, knobs or []), seed)
     if window:
         in_window(game)
     else:
@@ -65,7 +67,8 @@ def look(
     from curricle.play import png
 
     kind = find(VectorWorld, world)
-    vector = kind().vector([config.original(kind, knobs or [])] * count)
+    made = kind()
+    vector = made.vector([config.adjusted(made, knobs or [])] * count)
     vector.reset(seed=list(range(seed, seed + count)))
     out_folder.mkdir(parents=True, exist_ok=True)
     for index in range(count):
@@ -82,5 +85,5 @@ def _performance(folder: Path, kind: type[VectorWorld], knobs: list[str] | None,
         raise UsageError(f"{folder} is a run in {settled.world.id}")
     design = agent.world.unaltered()
     if knobs:
-        design = design.model_copy(update={"setting": config.original(settled.world, knobs).values})
+        design = design.model_copy(update={"setting": config.adjusted(agent.world, knobs).values})
     return agent.perform(design, seed)
