@@ -75,7 +75,7 @@ def test_a_plugin_is_found_and_the_newest_version_wins(plugin):
     [
         ("torn", r"designer 'torn-v1' \(my_plugin_torn:Torn\) cannot be loaded: RuntimeError: no licence"),
         ("leaving", r"designer 'leaving-v1' \(my_plugin_leaving:X\) cannot be loaded: SystemExit: 4"),
-        ("half", r"designer 'half-v1' \(my_plugin:Half\) does not say how to propose"),
+        ("half", r"designer 'half-v1' \(my_plugin:Half\) lacks propose\(\)"),
         ("lost", r"designer 'lost-v1' \(my_plugin:Lost\) cannot be loaded: AttributeError"),
         ("three", r"designer 'three-v1' \(my_plugin:not_a_class\) is not a Designer class but 3"),
         ("misnamed", r"'misnamed-v1' .* calls itself 'other-v1'"),
@@ -102,6 +102,7 @@ def test_the_list_shows_broken_plugins_and_goes_on(plugin):
         (Designer, "tuter", "there is no designer 'tuter': did you mean 'tutor'"),
         (Agent, "tabular-v9", "there is no agent 'tabular-v9': did you mean 'tabular-v1'"),
         (World, "zzzzzz", "there is no world 'zzzzzz': "),
+        (World, "examples/vault.py", r"is a file: name the world in it, as in examples/vault.py:Class"),
     ],
 )
 def test_unknown_names_suggest_the_nearest(kind, name, message):
@@ -116,6 +117,21 @@ def test_nothing_is_imported_before_it_is_asked_for():
     parts = ("curricle.worlds", "curricle.agents", "curricle.designers")
     code = f"import sys, curricle.registry; print([m for m in sys.modules if m.startswith({parts})])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_a_file_may_import_what_lies_beside_it_and_names_in_it_are_suggested(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "neighbour_of_mine.py").write_text("from curricle.designers.baselines import Random\n")
+    (tmp_path / "mine.py").write_text("from neighbour_of_mine import Random\nclass Mine(Random):\n    id = 'mine-v1'\n")
+    assert find(Designer, f"{tmp_path}/mine.py:Mine").id == "mine-v1"
+    with pytest.raises(PluginError, match=r"there is no 'Mien' in .*mine.py: did you mean 'Mine'"):
+        find(Designer, f"{tmp_path}/mine.py:Mien")
+
+
+def test_a_run_folder_is_no_world(tmp_path):
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(UsageError, match=r"is a run folder, no world: curricle resume"):
+        find(World, str(tmp_path))
 
 
 def test_a_file_is_imported_once():

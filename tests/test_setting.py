@@ -116,6 +116,11 @@ def test_bad_declarations_are_refused_when_the_class_is_made(annotation, default
         declare(annotation, default)
 
 
+def test_a_direction_that_is_none_is_refused():
+    with pytest.raises(DeclarationError, match="harder = 'more'; it must be 'up' or 'down'"):
+        knob(1, "A knob.", harder="more")
+
+
 def test_rules_that_leave_nothing_are_named():
     class Tight(Setting):
         x: float = knob(0.0, "Must be nought.", ge=0, le=1)

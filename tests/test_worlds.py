@@ -2,6 +2,7 @@
 
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
@@ -194,8 +195,14 @@ def test_bad_declarations_are_refused(parts, message):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (lambda env: 1 / 0, r"vault-v1 broke down in step\(\) with VaultSetting\(dials=5.*ZeroDivisionError"),
+        (
+            lambda env: 1 / 0,
+            r"vault-v1 broke down in step\(\) .*dials=5.*ZeroDivisionError.* \(test_worlds.py, ",
+        ),
         (lambda env: (np.array([0, 0]), float("nan"), False, False, {"opened": None}), r"vault-v1 gave the reward nan"),
+        (lambda env: (np.array([0, 0]), "good", False, False, {"opened": None}), r"gave the reward 'good'"),
+        (lambda env: (np.array([0, 0, 0]), 0.0, False, False, {"opened": None}), r"does not fit MultiDiscrete"),
+        (lambda env: (np.array([0, 0]), 0.0, False, False, {}), r"broke down in shown\(\) .*KeyError: 'opened'"),
     ],
 )
 def test_a_world_that_breaks_down_is_named(fault, message, monkeypatch):
@@ -204,6 +211,63 @@ def test_a_world_that_breaks_down_is_named(fault, message, monkeypatch):
     vector.reset(seed=[0])
     with pytest.raises(WorldError, match=message):
         vector.step(np.array([0]))
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "message"),
+    [
+        (lambda setting: None, WorldError, r"odd-v1 broke down in make\(\) .* it returned None, not a gymnasium.Env"),
+        (lambda setting: 1 / 0, WorldError, r"broke down in make\(\) .*ZeroDivisionError.*model_validator"),
+        (
+            lambda setting: Wide(setting.dials),
+            DeclarationError,
+            r"observation_space changes .*Discrete\(5\) in ",
+        ),
+    ],
+)
+def test_environments_that_cannot_be_made_or_differ_are_named(made, error, message):
+    class World(VAULT):
+        id = "odd-v1"
+
+        def make(self, setting):
+            return made(setting)
+
+    with pytest.raises(error, match=message):
+        World().vector([World.Setting(), World.Setting(dials=3)])
+
+
+class Wide(gymnasium.Env):
+    """Its observations depend on a knob."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, states):
+        self.observation_space = gymnasium.spaces.Discrete(states)
+
+
+@pytest.mark.parametrize("said", [None, "open_1"])
+def test_skills_that_are_no_list_are_refused(said):
+    class World(VAULT):
+        id = "odd-v1"
+
+        def shown(self, info):
+            return said
+
+    vector = World().vector([World.Setting()])
+    vector.reset(seed=[0])
+    with pytest.raises(WorldError, match=r"broke down in shown\(\) .* not a list of skills"):
+        vector.step(np.array([0]))
+
+
+def test_pictures_are_what_an_environment_renders(monkeypatch):
+    env = sys.modules[VAULT.__module__].VaultEnv
+    vector = VAULT().vector([VAULT.Setting()])
+    vector.reset(seed=[0])
+    monkeypatch.setattr(env, "render", lambda self: None)
+    with pytest.raises(UsageError, match=r"vault-v1 renders no pictures; .* render_mode='rgb_array'"):
+        vector.picture(0, (8, 8))
+    monkeypatch.setattr(env, "render", lambda self: np.full((2, 3, 3), self.door + 7, np.uint8))
+    assert vector.picture(0, (8, 6)).shape == (6, 8, 3) and (vector.picture(0, (8, 6)) == 7).all()
 
 
 def test_an_environment_that_names_an_unknown_skill_is_refused():

@@ -29,7 +29,7 @@ from curricle.llm.options import ModelOptions
 from curricle.loop import Loop, Schedule
 from curricle.records import Frozen, Options, Scores, checked
 from curricle.registry import find
-from curricle.run import CONFIG, Run, read_checkpoint, read_config, read_metrics
+from curricle.run import CONFIG, Run, read_checkpoint, read_config, read_metrics, read_records
 from curricle.seeds import derive
 from curricle.setting import Setting
 from curricle.watcher import Log, Watcher, Watchers
@@ -180,6 +180,7 @@ def resume(folder: Path | str, watcher: Watcher | None = None) -> Scores:
         raise RunError(f"{folder} is an exported agent, not a run: it can be tested, watched and filmed")
     with _leading(config):
         parts = _build(config)
+        _same_skills(folder, parts[0])
         with Run.open(folder) as run:
             return _train(config, parts, run, watcher)
 
@@ -229,6 +230,15 @@ def _leading(config: Config) -> Iterator[None]:
         )
     with ranks.lead(config.to_toml()):
         yield
+
+
+def _same_skills(folder: Path, world: World) -> None:
+    """Refuse to go on in a world whose skills are others than when the run began: its scores would not be comparable."""
+    now = [skill.name for skill in world.skills]
+    for _, scores in read_records(folder, Scores)[:1]:
+        if set(scores.skills) != set(now):
+            changed = ", ".join(sorted(set(scores.skills) ^ set(now)))
+            raise RunError(f"{folder} was begun when {world.id} had other skills ({changed}); begin a new run")
 
 
 def _build(config: Config) -> tuple[World, Designer, Agent]:

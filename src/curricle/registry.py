@@ -65,7 +65,12 @@ def find(kind: type[T], name: str) -> type[T]:
     newest = max((id for id in known if id.rpartition("-v")[0] == name), key=_version, default=name)
     if newest not in known:
         bare = [id.rpartition("-v")[0] for id in known]
-        raise UsageError(f"there is no {_group(kind)[:-1]} {name!r}: {nearest(name, [*known, *bare])}")
+        what, path = _group(kind)[:-1], Path(name)
+        if name.endswith(".py"):
+            raise UsageError(f"{name!r} is a file: name the {what} in it, as in {name}:Class")
+        if path.is_dir() and (path / "config.toml").exists():
+            raise UsageError(f"{name!r} is a run folder, no {what}: curricle resume {name} goes on with it")
+        raise UsageError(f"there is no {what} {name!r}: {nearest(name, [*known, *bare])}")
     return _load(kind, newest, known[newest])
 
 
@@ -110,13 +115,16 @@ def _load(kind: type[T], name: str, place: str) -> type[T]:
     what = f"{_group(kind)[:-1]} {name!r}" + ("" if name == place else f" ({place})")
     try:
         module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+        if not hasattr(module, attribute):
+            own = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, kind)]
+            raise AttributeError(f"there is no {attribute!r} in {where}: {nearest(attribute, own)}")
         found: Any = getattr(module, attribute)
     except (Exception, SystemExit) as error:  # a plug-in may do anything while it is imported
         raise PluginError(f"{what} cannot be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, kind)):
         raise PluginError(f"{what} is not a {kind.__name__} class but {found!r}")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
-        raise PluginError(f"{what} does not say how to {', '.join(missing)}")
+        raise PluginError(f"{what} lacks {', '.join(f'{method}()' for method in missing)}")
     if not ID.fullmatch(str(getattr(found, "id", ""))):
         raise PluginError(f"{what} has no id; give its class one, like id = 'name-v1'")
     if name != place and found.id != name:
@@ -125,8 +133,10 @@ def _load(kind: type[T], name: str, place: str) -> type[T]:
 
 
 def _file(path: Path) -> ModuleType:
-    """Import a file by its path, once."""
+    """Import a file by its path, once; what lies beside it can be imported by it."""
     path = path.resolve()
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
     name = f"curricle_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)

@@ -32,6 +32,8 @@ def knob(
     harder: Literal["up", "down"] | None = None,
 ) -> Any:
     """Declare one knob: its original value, a sentence, bounds where it is a number, and which direction is harder."""
+    if harder not in (None, "up", "down"):
+        raise DeclarationError(f"knob({default!r}, {sentence!r}): harder = {harder!r}; it must be 'up' or 'down'")
     extra: Any = {"harder": harder} if harder else None
     return Field(default, description=sentence, ge=ge, le=le, max_length=max_length, json_schema_extra=extra)
 

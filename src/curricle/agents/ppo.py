@@ -163,6 +163,8 @@ class PPO(Agent):
         """Take up what `save` wrote."""
         arrays, state = checkpoint.read(folder)
         try:
+            if state["world"] != self.world.id:
+                raise ValueError(f"it is of {state['world']}")
             self.take(arrays, state)
         except (KeyError, RuntimeError, ValueError) as error:
             raise RunDamaged(f"checkpoint {folder} does not fit {self.id} in {self.world.id}: {error}") from error

@@ -131,4 +131,6 @@ def _countable(space: gymnasium.Space[Any], world: str) -> tuple[NDArray[np.int6
         return np.array([space.start], np.int64), (int(space.n),)
     if isinstance(space, gymnasium.spaces.MultiDiscrete) and space.nvec.ndim == 1 and np.prod(space.nvec) <= MOST:
         return np.asarray(space.start, np.int64), tuple(int(n) for n in space.nvec)
-    raise AgentError(f"{Tabular.id} needs Discrete or small MultiDiscrete observations; those of {world} are {space}")
+    raise AgentError(
+        f"{Tabular.id} needs Discrete or small MultiDiscrete observations; of {world} they are {space}: use --agent ppo"
+    )

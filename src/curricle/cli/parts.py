@@ -14,10 +14,12 @@ from curricle.designer import Designer, OfOptions
 from curricle.designers.llm import LLM
 from curricle.errors import UsageError
 from curricle.llm.model import as_text
+from curricle.loop import Schedule
 from curricle.records import Cycle, Design, Message, Options, Outcome, Scores, checked
 from curricle.registry import KINDS, find, installed
 from curricle.run import read_config, read_records
 from curricle.seeds import derive
+from curricle.watcher import Log
 from curricle.world import World
 
 
@@ -76,13 +78,35 @@ def _list(kind: type[World] | type[Designer] | type[Agent], name: str | None) ->
         if isinstance(part, Exception):
             out.print(f"[bold red]{escape(id)}[/]  broken: {escape(str(part))}", highlight=False, soft_wrap=True)
             continue
-        first = (part.__doc__ or "").strip().splitlines()[0]
+        first = ((part.__doc__ or "").strip().splitlines() or [""])[0]
         out.print(f"[bold]{part.id}[/]  {escape(first)}", highlight=False, soft_wrap=True)
         for line in _options(part.Options):
             out.print(f"    {escape(line)}", highlight=False, soft_wrap=True)
         if issubclass(part, World):
             for knob in part.Setting.knobs():
                 out.print(f"    original.{escape(knob.line)}", highlight=False, soft_wrap=True)
+            for line in _skills(part) if name else ():
+                out.print(f"    {escape(line)}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def schedule() -> None:
+    """List what a run's schedule and its log can be told, with the defaults."""
+    for section, options in (("schedule", Schedule), ("log", Log)):
+        out.print(f"[bold]{section}[/]  {escape((options.__doc__ or '').strip())}", highlight=False, soft_wrap=True)
+        for line in _options(options):
+            out.print(f"    {section}.{escape(line)}", highlight=False, soft_wrap=True)
+
+
+def _skills(world: type[World]) -> list[str]:
+    """A world's skills with what they need and what eases them, its guide, and the schedule it suggests."""
+    lines = []
+    for skill in world.skills:
+        parts = [f"needs {', '.join(skill.needs)}"] if skill.needs else []
+        parts += [f"eased by {', '.join(f'{k}={v}' for k, v in skill.eased_by.items())}"] if skill.eased_by else []
+        lines.append(f"skill {skill.name}" + (f": {'; '.join(parts)}" if parts else ""))
+    suggested = [f"{section}.{k} = {v!r}" for section, keys in world.suggests.items() for k, v in keys.items()]
+    return [*lines, f"guide: {' '.join(world.guide.split())}", *(f"suggests {line}" for line in suggested)]
 
 
 def _options(options: type[Options]) -> list[str]:

@@ -9,7 +9,7 @@ import tomli_w
 import typer
 
 from curricle import config, ranks
-from curricle.cli.shell import Run, Set, app, err, out, say, tell
+from curricle.cli.shell import Knobs, Run, Set, app, err, out, say, tell
 from curricle.designer import OfOptions
 from curricle.loop import test_scores
 from curricle.watcher import Watcher
@@ -75,13 +75,26 @@ def show(folder: Run) -> None:
 
 @app.command()
 def plot(
-    folder: Run, out_folder: Annotated[Path, typer.Option("--out", help="Where the PNG files go.")] = Path("plots")
+    folder: Run,
+    out_folder: Annotated[Path | None, typer.Option("--out", help="Where the PNG files go [RUN/plots].")] = None,
 ) -> None:
     """Draw a run: designs around the band, knobs drifting, skills over cycles."""
     from curricle.views.plots import plots
 
-    for path in plots(folder, out_folder):
+    for path in plots(folder, out_folder or folder / "plots"):
         say(path)
+
+
+@app.command()
+def compare(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders; seeds of one config are put together.")
+    ],
+) -> None:
+    """Print the last scores of several runs, by both protocols; those that differ by the seed alone are one row."""
+    from curricle.views.compare import comparison
+
+    out.print(comparison(folders))
 
 
 @app.command()
@@ -97,14 +110,20 @@ def export(
 @app.command("eval")
 def evaluate(
     folder: Run,
-    seeds: Annotated[int, typer.Option(min=1, help="Test seeds; the first ones are those of the run.")] = 12,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes (or tasks) a seed.")] = 4,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Test seeds; the first ones are those of the run [as many as the run].")
+    ] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes (or tasks) a seed [as the run].")] = None,
+    knobs: Knobs = None,
 ) -> None:
-    """Test the agent of a run in its original world, without learning."""
+    """Test the agent of a run in its original world, or one with other knobs, without learning."""
     from curricle.views.table import scores_table
 
     settled, agent = config.trained(folder)
-    out.print(scores_table(test_scores(agent, seeds, episodes), f"{settled.world.id}, {settled.agent.id}"))
+    if knobs:
+        agent.world.original = config.adjusted(agent.world, knobs)
+    scores = test_scores(agent, seeds or settled.schedule.test_seeds, episodes or settled.schedule.test_episodes)
+    out.print(scores_table(scores, ", ".join([settled.world.id, settled.agent.id, *(knobs or [])])))
 
 
 def _follow() -> None:

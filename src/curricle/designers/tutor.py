@@ -47,8 +47,12 @@ class Tutor(Designer):
         for i in range(n):
             skill, again = wanted[i % len(wanted)], i // len(wanted)
             ease = max(0.0, self.ease.get(skill.name, 1.0) - again * self.options.step)
-            why = f"success {rates.get(skill.name, 0.0):.0%} in the original; {ease:.0%} of what it needs is handed out"
-            designs.append(Design(setting=self._eased(skill, ease, brief), aim=skill.name, why=why))
+            setting = self._eased(skill, ease, brief)
+            known = f"success {rates[skill.name]:.0%} in the original" if skill.name in rates else "not tested yet"
+            given = f"{ease:.0%} of what it needs is handed out"
+            if setting == brief.original and ease:
+                given = "nothing is declared that would ease it (eased_by, harder): the original"
+            designs.append(Design(setting=setting, aim=skill.name, why=f"{known}; {given}"))
         return designs
 
     def learn(self, outcomes: Sequence[Outcome], scores: Scores, workshop: Workshop) -> None:

@@ -1,6 +1,7 @@
 """The table of a run: success per skill over the cycles, out of its folder alone."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Group
@@ -8,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from curricle.records import Design, Exchange, Score, Scores
-from curricle.run import read_config, read_exchanges, read_records
+from curricle.run import Step, read_config, read_exchanges, read_records
 from curricle.views.watch import watched
 
 
@@ -27,14 +28,30 @@ def table(folder: Path | str) -> Group:
     for step, _ in scores:
         shown.add_column("final" if step.cycle > cycles else f"cycle {step.cycle}", justify="right")
     for name in scores[0][1].skills if scores else ():
-        cells = [_percent(s.skills[name]) + (" *" if (step.cycle, name) in aims else "  ") for step, s in scores]
+        cells = [
+            _percent(s.skills[name]) + (" *" if (step.cycle, name) in aims else "  ") if name in s.skills else "-"
+            for step, s in scores
+        ]
         shown.add_row(Text(name), *cells)
     shown.add_section()
     shown.add_row("headline", *(f"{record.headline:.1f}  " for _, record in scores), style="bold")
     shown.add_row("reward", *(f"{record.reward.mean:.2f}  " for _, record in scores))
     return Group(
-        shown, *_trained(scores[-1][1] if scores else None), *watched(folder), *_spent(folder), *_replaced(folder)
+        shown,
+        *_unfinished(folder, cycles, scores),
+        *_trained(scores[-1][1] if scores else None),
+        *watched(folder),
+        *_spent(folder),
+        *_replaced(folder),
     )
+
+
+def _unfinished(folder: Path, cycles: int, scores: Sequence[tuple[Step, Scores]]) -> list[Text]:
+    """Whether there is more to come, which the table does not show."""
+    if scores and scores[-1][0].cycle > cycles:
+        return []
+    done = f"cycle {scores[-1][0].cycle} of {cycles} is tested" if scores else "nothing is tested yet"
+    return [Text(f"not finished: {done}; if it was stopped, curricle resume {folder}", style="yellow")]
 
 
 def scores_table(scores: Scores, title: str) -> Table:

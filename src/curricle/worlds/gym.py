@@ -4,17 +4,20 @@ In: one `gymnasium.Env` a setting, and a function from `info` to the skills it s
 sub-environments each have a setting of their own. `examples/vault.py` shows the whole of it.
 """
 
+import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
+from PIL import Image
 
-from curricle.errors import DeclarationError, UsageError, WorldError, nearest
+from curricle.errors import CurricleError, DeclarationError, UsageError, WorldError, nearest
 from curricle.setting import Setting
 from curricle.world import VectorWorld, WorldVector
 
@@ -24,11 +27,14 @@ class GymWorld(VectorWorld):
 
     @abstractmethod
     def make(self, setting: Any) -> gymnasium.Env[Any, Any]:
-        """Make an environment of a setting."""
+        """Make an environment of a setting; its spaces must not depend on it, and its episodes must end."""
 
     @abstractmethod
     def shown(self, info: Mapping[str, Any]) -> Iterable[str]:
-        """Name the skills that a step's `info` shows; a skill shown once counts for the rest of the episode."""
+        """Name the skills that a step's `info` shows; a skill shown once counts for the rest of the episode.
+
+        Only infos of steps are looked at, not those of resets.
+        """
 
     def vector(self, settings: Sequence[Setting]) -> WorldVector:
         """Step the environments one after the other in this process."""
@@ -40,7 +46,7 @@ class _Slot(gymnasium.Env[Any, Any]):
 
     def __init__(self, world: GymWorld, setting: Setting) -> None:
         self.world, self.setting, self.wanted = world, setting, setting
-        self.env = world.make(setting)
+        self.env = self._made()
         self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
         self.names = [skill.name for skill in world.skills]
         self.skills = np.zeros(len(self.names), np.bool_)
@@ -49,9 +55,9 @@ class _Slot(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if self.wanted != self.setting:
             self.env.close()
-            self.setting, self.env = self.wanted, self.world.make(self.wanted)
-            if self.env.observation_space != self.observation_space or self.env.action_space != self.action_space:
-                raise DeclarationError(f"{self.world.id}: its spaces change with the setting; they must stay the same")
+            before, self.setting = self.setting, self.wanted
+            self.env = self._made()
+            _compare(self.world, before, self, self.setting, self.env)
             if seed is None:  # a new environment must not fall back on the operating system's entropy
                 seed = int(self.np_random.integers(2**31))
         if seed is not None:
@@ -64,9 +70,20 @@ class _Slot(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         with self._blame("step"):
             observation, reward, terminated, truncated, info = self.env.step(action)
-        if not np.isfinite(float(reward)):
-            raise WorldError(f"{self.world.id} gave the reward {reward} in {self.setting!r}")
-        for name in self.world.shown(info):
+        try:
+            finite = bool(np.isfinite(float(reward)))
+        except (TypeError, ValueError):
+            finite = False
+        if not finite:
+            raise WorldError(
+                f"{self.world.id} gave the reward {reward!r} in {self.setting!r}; it must be a finite number"
+            )
+        with self._blame("shown"):
+            shown = self.world.shown(info)
+            if shown is None or isinstance(shown, str):
+                raise TypeError(f"it returned {shown!r}, not a list of skills")
+            shown = list(shown)
+        for name in shown:
             if name not in self.names:
                 raise DeclarationError(f"{self.world.id}.shown() names {name!r}, {nearest(name, self.names)}")
             self.skills[self.names.index(name)] = True
@@ -75,21 +92,33 @@ class _Slot(gymnasium.Env[Any, Any]):
     def close(self) -> None:
         self.env.close()
 
+    def _made(self) -> gymnasium.Env[Any, Any]:
+        """The environment of the setting."""
+        with self._blame("make", "; a setting that cannot be built is to be refused by a model_validator of its class"):
+            env = self.world.make(self.setting)
+            if not isinstance(env, gymnasium.Env):
+                raise TypeError(f"it returned {env!r}, not a gymnasium.Env")
+        return env
+
     @contextmanager
-    def _blame(self, what: str) -> Iterator[None]:
-        """A user's environment may raise anything: say which one, and in which setting."""
+    def _blame(self, what: str, advice: str = "") -> Iterator[None]:
+        """A user's environment may raise anything: say which one, where, and in which setting."""
         try:
             yield
         except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            place = f" ({Path(last.filename).name}, line {last.lineno})" if last.filename != __file__ else ""
             where = f"{self.world.id} broke down in {what}() with {self.setting!r}"
-            raise WorldError(f"{where}: {type(error).__name__}: {error}") from error
+            raise WorldError(f"{where}: {type(error).__name__}: {error}{place}{advice}") from error
 
 
 class GymVector(WorldVector):
     """Gymnasium's own synchronous vector over slots."""
 
     def __init__(self, world: GymWorld, settings: Sequence[Setting]) -> None:
-        self.slots = [_Slot(world, setting) for setting in settings]
+        self.world, self.slots = world, [_Slot(world, setting) for setting in settings]
+        for slot in self.slots[1:]:
+            _compare(world, self.slots[0].setting, self.slots[0], slot.setting, slot)
         self.inner = SyncVectorEnv([_handing(slot) for slot in self.slots], autoreset_mode=AutoresetMode.SAME_STEP)
         self.num_envs = self.inner.num_envs
         self.single_observation_space = self.inner.single_observation_space
@@ -111,14 +140,16 @@ class GymVector(WorldVector):
                 raise UsageError(f"{len(settings)} settings for {self.num_envs} environments; give one each")
             for index, setting in enumerate(settings):
                 self.assign(index, setting)
-        observations, info = self.inner.reset(
-            seed=list(seed) if isinstance(seed, Sequence) else seed, options=options or None
-        )
+        with self._fitting():
+            observations, info = self.inner.reset(
+                seed=list(seed) if isinstance(seed, Sequence) else seed, options=options or None
+            )
         return observations, {**info, "skills": self._skills(np.zeros(self.num_envs, np.bool_))}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all; what ends is started again at once."""
-        observations, rewards, terminated, truncated, info = self.inner.step(actions)
+        with self._fitting():
+            observations, rewards, terminated, truncated, info = self.inner.step(actions)
         ended = terminated | truncated
         return observations, rewards, terminated, truncated, {**info, "skills": self._skills(ended)}
 
@@ -126,8 +157,38 @@ class GymVector(WorldVector):
         """Close all sub-environments."""
         self.inner.close(**kwargs)
 
+    def picture(self, index: int, size: tuple[int, int], whole: bool = False) -> NDArray[np.uint8]:
+        """What its environment renders, scaled."""
+        frame = self.slots[index].env.render()
+        if not isinstance(frame, np.ndarray) or frame.ndim != 3:
+            raise UsageError(f"{self.world.id} renders no pictures; make its environment with render_mode='rgb_array'")
+        scaled = Image.fromarray(frame.astype(np.uint8)[..., :3]).resize(size, Image.Resampling.NEAREST)
+        return np.asarray(scaled, np.uint8)
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """Slots name what goes wrong in them; what is left are observations that do not fit their space."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, AssertionError) as error:
+            if isinstance(error, CurricleError):
+                raise
+            space = self.single_observation_space
+            raise WorldError(f"{self.world.id} gave an observation that does not fit {space}: {error}") from error
+
     def _skills(self, ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return np.stack([slot.ended if over else slot.skills for slot, over in zip(self.slots, ended, strict=True)])
+
+
+def _compare(world: GymWorld, before: Setting, one: gymnasium.Env[Any, Any], after: Setting, other: Any) -> None:
+    """Refuse spaces that change with the setting: one network sees and does it all."""
+    for name in ("observation_space", "action_space"):
+        mine, its = getattr(one, name), getattr(other, name)
+        if mine != its:
+            raise DeclarationError(
+                f"{world.id}: its {name} changes with the setting and must stay the same: {mine} in {before!r}, "
+                f"{its} in {after!r}"
+            )
 
 
 def _handing(slot: _Slot) -> Callable[[], _Slot]:

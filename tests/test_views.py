@@ -1,0 +1,93 @@
+"""Views over run folders: runs beside each other, runs that are not finished, worlds that changed."""
+
+import pytest
+from parts import ROOT
+from typer.testing import CliRunner
+
+from curricle import config
+from curricle.cli import app
+from curricle.errors import RunError
+from curricle.records import Scores
+from curricle.run import read_records
+
+SOURCE = (ROOT / "examples" / "vault.py").read_text()
+SMALL = {"cycles": 2, "designs": 2, "per_cycle": 400, "final": 200, "save_every": 200, "test_seeds": 3}
+
+
+@pytest.fixture
+def world(tmp_path):
+    """The vault in a file that can be changed."""
+    (tmp_path / "mine.py").write_text(SOURCE)
+    return f"{tmp_path}/mine.py:Vault"
+
+
+def make(world, folder, designer="tutor", seed=0, **schedule):
+    plain = {"world": {"id": world}, "designer": {"id": designer}, "seed": seed, "schedule": SMALL | schedule}
+    config.start(config.resolve(plain), folder)
+    return folder
+
+
+def said(*words):
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.output
+
+
+def cut(folder, tests):
+    """Leave only the first tests of a run, as if it had been stopped after them."""
+    lines = (folder / "scores.jsonl").read_text().splitlines(keepends=True)
+    (folder / "scores.jsonl").write_text("".join(lines[:tests]))
+
+
+def test_runs_beside_each_other(world, tmp_path):
+    runs = [make(world, tmp_path / f"{name}{seed}", name, seed) for name in ("tutor", "random") for seed in (0, 1)]
+    other = make(world, tmp_path / "longer", "tutor", final=400)
+    text = said("compare", *runs, other)
+    rows = [line for line in text.splitlines() if "vault" in line.lower()]
+    assert len(rows) == 3, text
+    scores = [read_records(run, Scores)[-1][1] for run in runs[:2]]
+    mean = sum(one.headline for one in scores) / 2
+    assert "tutor" in rows[0] and "2 (2)" in rows[0] and f"{mean:.1f} ±" in rows[0]
+    assert "random" in rows[1] and "2 (2)" in rows[1]
+    assert "schedule.final=400" in rows[2] and "1 (1)" in rows[2] and "schedule" not in rows[0]
+
+
+def test_a_run_without_scores_cannot_be_compared(world, tmp_path):
+    cut(make(world, tmp_path / "run"), 0)
+    done = CliRunner().invoke(app, ["compare", str(tmp_path / "run")])
+    assert "has no scores yet; leave it out" in str(done.exception)
+
+
+def test_a_run_that_is_not_finished_says_so(world, tmp_path):
+    folder = make(world, tmp_path / "run")
+    assert "not finished" not in said("show", folder)
+    cut(folder, 1)
+    assert "not finished: cycle 1 of 2 is tested" in said("show", folder)
+    cut(folder, 0)
+    assert "not finished: nothing is tested yet" in said("show", folder)
+
+
+def test_a_world_whose_skills_changed_is_named_when_a_run_goes_on(world, tmp_path):
+    folder = make(world, tmp_path / "run")
+    config_of = (folder / "config.toml").read_text()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.py").write_text(SOURCE.replace('"open_3"', '"open_last"'))
+    (folder / "config.toml").write_text(config_of.replace(f"{tmp_path}/mine.py", f"{tmp_path}/other/mine.py"))
+    with pytest.raises(RunError, match=r"had other skills \(open_3, open_last\); begin a new run"):
+        config.resume(folder)
+
+
+def test_a_test_is_the_runs_own_unless_told_otherwise(world, tmp_path):
+    folder = make(world, tmp_path / "run")
+    headline = f"{read_records(folder, Scores)[-1][1].headline:.1f}"
+    assert headline in said("eval", folder)
+    easy = said("eval", folder, "--setting", "open_doors=2", "--setting", "dials=1")
+    assert "open_doors=2, dials=1" in easy
+
+
+def test_what_a_schedule_can_be_told_and_one_world_whole():
+    text = said("schedule")
+    assert "schedule.test_seeds = 12" in text and "log.wandb" in text
+    whole = said("worlds", f"{ROOT}/examples/vault.py:Vault")
+    assert "skill open_3: needs open_2; eased by alarm=0.1, open_doors=2" in whole and "guide: Three doors" in whole
+    assert "suggests agent.id = 'tabular'" in whole
