@@ -162,6 +162,15 @@ def test_crafter_page_runs(at_root):
         assert done.returncode == 0 and done.stdout, (line, done.stderr)
 
 
+def test_the_page_on_worlds_runs(at_root):
+    (text,) = blocks((ROOT / "docs" / "your-world.md").read_text(), "sh")
+    for line in text.strip().splitlines():
+        words = shlex.split(line, comments=True)
+        small = ["--set", "schedule.final=400", "--set", "schedule.per_cycle=400"] if words[1] == "run" else []
+        done = CliRunner().invoke(app, [*words[1:], *small])
+        assert done.exit_code == 0 and done.output, (line, done.output, done.exception)
+
+
 def test_agents_page_runs(at_root):
     page = (ROOT / "docs" / "agents.md").read_text()
     (text,), (code,) = blocks(page, "sh"), blocks(page, "python")

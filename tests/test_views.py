@@ -91,3 +91,15 @@ def test_what_a_schedule_can_be_told_and_one_world_whole():
     whole = said("worlds", f"{ROOT}/examples/vault.py:Vault")
     assert "skill open_3: needs open_2; eased by alarm=0.1, open_doors=2" in whole and "guide: Three doors" in whole
     assert "suggests agent.id = 'tabular'" in whole
+
+
+def test_a_world_is_checked_before_anything_is_trained_in_it(world, tmp_path):
+    text = said("check", world, "--random", 2, "--steps", 60)
+    assert "the original: " in text and "eased for open_3: " in text and "6 settings built and played" in text
+    (tmp_path / "lucky.py").write_text(
+        SOURCE.replace("self.np_random.random()", "np.random.random()").replace("vault-v1", "lucky-v1")
+    )
+    done = CliRunner().invoke(app, ["check", f"{tmp_path}/lucky.py:Vault"])
+    assert "lucky-v1 played twice from the same seed gave different rewards" in str(done.exception)
+    (tmp_path / "bare.py").write_text(SOURCE.replace('eased_by={"alarm": 0.1}', "needs=()").replace("-v1", "-v2"))
+    assert "note: no eased_by: open_1" in said("check", f"{tmp_path}/bare.py:Vault", "--random", 0)

@@ -233,7 +233,7 @@ def _leading(config: Config) -> Iterator[None]:
 
 
 def _same_skills(folder: Path, world: World) -> None:
-    """Refuse to go on in a world whose skills are others than when the run began: its scores would not be comparable."""
+    """Refuse to go on in a world whose skills are others than when the run began: its scores would tell nothing."""
     now = [skill.name for skill in world.skills]
     for _, scores in read_records(folder, Scores)[:1]:
         if set(scores.skills) != set(now):

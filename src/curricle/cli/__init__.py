@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from curricle import __version__, ranks
-from curricle.cli import models, parts, runs, scenes  # noqa: F401 - each adds its commands to the app
+from curricle.cli import check, models, parts, runs, scenes  # noqa: F401 - each adds its commands to the app
 from curricle.cli.shell import app, err
 from curricle.errors import CurricleError, Waiting
 
