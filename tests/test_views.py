@@ -93,6 +93,13 @@ def test_what_a_schedule_can_be_told_and_one_world_whole():
     assert "suggests agent.id = 'tabular'" in whole
 
 
+def test_a_config_finds_the_file_beside_it(world, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "mine.toml").write_text('[world]\nid = "mine.py:Vault"\n')
+    monkeypatch.chdir(tmp_path / "here")
+    assert config.resolve(config.load("../mine.toml")).world.id == "vault-v1"
+
+
 def test_a_world_is_checked_before_anything_is_trained_in_it(world, tmp_path):
     text = said("check", world, "--random", 2, "--steps", 60)
     assert "the original: " in text and "eased for open_3: " in text and "6 settings built and played" in text

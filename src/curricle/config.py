@@ -76,14 +76,22 @@ class Config:
 
 
 def load(source: str) -> dict[str, Any]:
-    """Read a TOML file, or take a world's name for a whole config."""
+    """Read a TOML file, or take a world's name for a whole config.
+
+    Files of code that it names are looked for here, and then beside it.
+    """
     path = Path(source)
     if path.suffix != ".toml":
         return {"world": {"id": source}}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        plain = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"config {source}: {error}") from None
+    for part in plain.values():
+        place, _, attribute = str(part.get("id", "")).rpartition(":") if isinstance(part, dict) else ("", "", "")
+        if place.endswith(".py") and not Path(place).exists() and (path.parent / place).exists():
+            part["id"] = f"{path.parent / place}:{attribute}"
+    return plain
 
 
 def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:

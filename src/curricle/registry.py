@@ -141,7 +141,7 @@ def _file(path: Path) -> ModuleType:
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None or not path.is_file():
-            raise FileNotFoundError(f"no such file: {path}")
+            raise FileNotFoundError(f"no such file: {path} (a run whose world moved names it in its config.toml)")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:
