@@ -91,11 +91,15 @@ def test_tabular_learns_where_chance_does_not():
     assert bad.share("open_1") < 0.8
 
 
-def test_a_world_without_end_is_named(monkeypatch):
+def test_a_world_without_end_is_named(caplog, monkeypatch):
     monkeypatch.setattr("curricle.agents.episodes.LONGEST", 50)
+    monkeypatch.setattr("curricle.agents.episodes.LONG", 20)
     endless = type("Endless", (VAULT,), {"id": "endless-v1", "make": lambda self, setting: Endless()})
     with pytest.raises(AgentError, match="endless-v1: no episode ended within 50 steps"):
         RandomAgent(endless()).measure([endless().unaltered()], [0], 1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "endless-v1: no test episode has ended in 20 steps; does the world have a limit?"
+    ]
 
 
 class Endless(gymnasium.Env):

@@ -3,6 +3,7 @@
 In: designs and the steps of a `WorldVector`. Out: one `Outcome` a design, counted from the episodes that were played.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,8 +14,9 @@ from curricle.errors import AgentError
 from curricle.records import Design, Frozen, Outcome
 from curricle.world import VectorWorld, World, WorldVector
 
-LONGEST = 100_000
-"""Steps that one test episode may take."""
+LOG = logging.getLogger("curricle")
+LONGEST, LONG = 100_000, 10_000
+"""Steps that one test episode may take, and after which a person who waits is told."""
 Act = Callable[[Any], NDArray[Any]]
 """From a batch of observations to a batch of actions."""
 Saw = Callable[[NDArray[np.bool_], NDArray[np.bool_]], None]
@@ -135,6 +137,8 @@ def play(
             observations, rewards, terminated, truncated, info = vector.step(act(observations))
             saw(terminated | truncated, info["skills"])
             tally.steps(rewards, terminated | truncated, info["skills"], open_)
+            if not tally.attempts.any() and tally.spent[0] == LONG:
+                LOG.warning("%s: no test episode has ended in %d steps; does the world have a limit?", world.id, LONG)
             if (tally.spent > LONGEST * episodes).any():
                 raise AgentError(
                     f"{world.id}: no episode ended within {LONGEST} steps; give the world a limit of its own"
