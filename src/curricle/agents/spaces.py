@@ -125,21 +125,22 @@ def check_actions(space: gymnasium.Space[Any], where: str) -> None:
 
 def split(observations: Any, parts: Mapping[str, Part], count: int) -> Arrays:
     """A batch of observations as arrays (count, *shape), part by part."""
-    found = {
-        name: np.asarray(_pick(observations, part.path), part.dtype).reshape(count, *part.shape)
-        for name, part in parts.items()
-    }
-    for name, array in found.items():
-        parts[name].check(name, array)
-    return found
+    return _checked({name: _pick(observations, part.path) for name, part in parts.items()}, parts, count)
 
 
 def final(info: Mapping[str, Any], index: int, parts: Mapping[str, Part]) -> Arrays:
     """The last observation of an episode that ended in this step, as a batch of one."""
     found = info["final_obs"]
     if isinstance(found, Mapping):
-        return {n: np.asarray(_pick(found, p.path)[index], p.dtype).reshape(1, *p.shape) for n, p in parts.items()}
+        return _checked({name: _pick(found, part.path)[index] for name, part in parts.items()}, parts, 1)
     return split(found[index], parts, 1)
+
+
+def _checked(seen: Mapping[str, Any], parts: Mapping[str, Part], count: int) -> Arrays:
+    arrays = {name: np.asarray(seen[name], part.dtype).reshape(count, *part.shape) for name, part in parts.items()}
+    for name, array in arrays.items():
+        parts[name].check(name, array)
+    return arrays
 
 
 def _pick(observations: Any, path: Sequence[str | int]) -> Any:
