@@ -44,6 +44,11 @@ def _policy(*pairs: str) -> tuple[str, ...]:
     return ("designer.id=policy", *pairs)
 
 
+def _often(*pairs: str) -> tuple[str, ...]:
+    """The policy in 40 cycles."""
+    return _policy("schedule.cycles=40", f"schedule.per_cycle={CYCLES[40]}", *pairs)
+
+
 GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "main": {
         name: (f"designer.id={name}",)
@@ -58,9 +63,9 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         for count, steps in CYCLES.items()
         for name in ("policy", "tutor", "random", "fixed", "easy_to_hard", "adversarial")
     },
-    "alpha": {f"policy, alpha {a}": _policy(f"designer.alpha={a}") for a in (0.3, 0.7)},
-    "beta": {f"policy, beta {b:g}": _policy(f"designer.beta={b}") for b in (0.5, 8.0)},
-    "k_min": {f"policy, k_min {k}": _policy(f"designer.k_min={k}") for k in (0.05, 0.3)},
+    "alpha": {f"policy, 40 cycles, alpha {a}": _often(f"designer.alpha={a}") for a in (0.3, 0.7)},
+    "beta": {f"policy, 40 cycles, beta {b:g}": _often(f"designer.beta={b}") for b in (0.5, 8.0)},
+    "k_min": {f"policy, 40 cycles, k_min {k}": _often(f"designer.k_min={k}") for k in (0.05, 0.3)},
     "ratio": {
         f"{name}, {ratio}": (f"designer.id={name}", f"schedule.ratio={ratio}")
         for name in ("policy", "tutor")
@@ -181,7 +186,8 @@ def tables(lines: Sequence[dict[str, Any]], firsts: Sequence[str] = ("policy", "
         ]
         for condition, runs in by.items():
             shared = sorted(set(runs) & set(by.get(first, {})))
-            fits = "cycles" not in condition if first == "policy" else condition in GROUPS["main"] | GROUPS["cycles"]
+            many = condition in GROUPS["main"] | GROUPS["cycles"] or condition.startswith(f"{first},")
+            fits = "cycles" not in condition if first == "policy" else many
             if condition != first and len(shared) > 1 and fits:
                 cells = [
                     interval([by[first][s][protocol][figure] - runs[s][protocol][figure] for s in shared], 2)
