@@ -6,6 +6,7 @@ import pytest
 import torch
 from parts import ROOT, VAULT, quiet
 from ppo_worlds import Armed, Mixed, Odd, Slots, World64
+from pydantic import ValidationError
 
 from curricle import config
 from curricle.agents.bags import bag
@@ -211,6 +212,12 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_checkpoint(lanes, tmp
     path.write_text(path.read_text().replace("rate = 0.0003", "rate = 0.0001"))
     config.resume(tmp_path / "run")
     assert config.trained(tmp_path / "run")[1].adams["adam"].param_groups[0]["lr"] == 1e-4, "as the error advised"
+
+
+@pytest.mark.parametrize("channels", [(), (0,), (8, -3)])
+def test_networks_without_channels_are_refused(channels):
+    with pytest.raises(ValidationError, match="channels"):
+        PPOOptions(channels=channels)
 
 
 def test_a_practice_of_nothing_changes_nothing():

@@ -20,7 +20,8 @@ from curricle.seeds import generator
 class Player:
     """Plays a batch of test episodes, each row with luck of its own."""
 
-    ahead = 128
+    stock = 128
+    """Steps for which luck is drawn at a time."""
 
     def __init__(
         self, network: Network, device: torch.device, seeds: Sequence[int], *, bf16: bool, greedy: bool
@@ -36,7 +37,7 @@ class Player:
     def act(self, observations: Any) -> NDArray[Any]:
         """Choose an action for every row."""
         if self.at == self.luck.shape[1]:
-            shape = (self.ahead,)
+            shape = (self.stock,)
             self.luck, self.at = np.stack([self.network.policy.luck(rng, shape) for rng in self.rngs]), 0
         net, seen = self.network, split(observations, self.network.parts, self.n)
         noise = torch.from_numpy(self.luck[:, self.at]).to(self.device)

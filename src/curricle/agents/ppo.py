@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ class PPOOptions(Options):
     value: float = Field(0.5, ge=0, description="Weight of the value loss.")
     gradient: float = Field(0.5, gt=0, description="Longest gradient; longer ones are shortened to it.")
     keep: float = Field(0.99, ge=0, lt=1, description="What the value normaliser keeps at each minibatch (EWMA).")
-    channels: tuple[int, ...] = Field(
+    channels: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (64, 128, 128), min_length=1, strict=False, description="Channels of each stage (images)."
     )
     blocks: int = Field(2, ge=0, description="Residual blocks a stage, for images.")
