@@ -44,7 +44,8 @@ def make(folder: Path, width: int = 32, spread: float = 0.02) -> None:
     plain.pre_tokenizer, plain.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(vocab_size=640, initial_alphabet=letters, show_progress=False)
-    plain.train_from_iterator([Path(__file__).with_name("test_docs.py").read_text()], trainer)
+    words = Path(__file__).with_name("small_model.txt").read_text()  # any text, as long as it stays the same
+    plain.train_from_iterator([words], trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="<|end|>", pad_token="<|pad|>")
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|start|>"]})
     tokenizer.chat_template = TEMPLATE
