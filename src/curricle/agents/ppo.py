@@ -102,8 +102,16 @@ class PPO(Agent):
         hidden = o.hidden or (1024 if any(part.kind == "image" for part in self.parts.values()) else 256)
         with torch.random.fork_rng(devices=[]), one_thread(torch.device("cpu")):
             torch.manual_seed(derive(seed, "network"))
-            shape = {"channels": o.channels, "blocks": o.blocks, "width": o.width, "hidden": hidden, "keep": o.keep}
-            return self.Net(self.parts, actions, **shape).to(self.device)  # type: ignore[arg-type]
+            made = self.Net(
+                self.parts,
+                actions,
+                channels=o.channels,
+                blocks=o.blocks,
+                width=o.width,
+                hidden=hidden,
+                keep=o.keep,
+            )
+            return made.to(self.device)
 
     def _equip(self) -> None:
         """All that learning needs beside the network."""
