@@ -82,6 +82,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path):
     listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs are deaf to it
     child = subprocess.Popen(command, preexec_fn=listen, **pipes)
     while not (tmp_path / "run" / "metrics.jsonl").exists():
+        assert child.poll() is None
         time.sleep(0.05)
     child.send_signal(signal.SIGINT)
     _, stderr = child.communicate(timeout=30)

@@ -68,7 +68,7 @@ def server():
 @pytest.mark.parametrize("name", RUNS)
 def test_killed_at_many_moments_it_ends_with_the_same_bytes(name, server, tmp_path):
     rng, whole, broken = random.Random(name), tmp_path / "whole", tmp_path / "broken"
-    phase = server.Array("c", 80)
+    phase = toys.board(server)
     config.start(config.resolve(RUNS[name]), whole)
     hit, kills = dict.fromkeys(PHASES, 0), 0
     for attempt in range(400):
@@ -114,7 +114,7 @@ def limited(folder: Path, plain: dict, phase, limit: int, said) -> None:
 @pytest.mark.parametrize("limit", [0, 100, 1000, 2000, 3000])
 def test_a_full_disk_is_named_and_leaves_the_run_resumable(limit, server, tmp_path):
     pytest.importorskip("resource")
-    whole, broken, phase, said = tmp_path / "whole", tmp_path / "broken", server.Array("c", 80), server.Array("c", 500)
+    whole, broken, phase, said = tmp_path / "whole", tmp_path / "broken", toys.board(server), toys.board(server)
     config.start(config.resolve(RUNS["vault"]), whole)
     child = server.Process(target=limited, args=(broken, RUNS["vault"], phase, limit, said))
     child.start()
@@ -132,10 +132,11 @@ def test_only_the_current_checkpoints_are_kept(tmp_path):
 
 def test_no_exchange_is_paid_for_twice(server, tmp_path):
     """Killed right after the first answer came in: the second sitting uses it instead of asking again."""
-    phase, folder = server.Array("c", 80), tmp_path / "run"
+    phase, folder = toys.board(server), tmp_path / "run"
     child = server.Process(target=work, args=(folder, RUNS["ladder"], phase))
     child.start()
     while not (folder / "exchanges.jsonl").exists():
+        assert child.is_alive()
         time.sleep(0.0005)
     child.kill()
     child.join()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import loopback as lo
 import pytest
+import toys
 from rich.console import Console
 from small_model import Pick, tiny
 from test_designers import scores
@@ -166,7 +167,7 @@ def test_both_players_killed_resume_with_pools_and_optimisers(tmp_path):
     ]
     context.set_forkserver_preload([*ours, *theirs])
     plain, rng = run({**LANGUAGE, "model": tiny()}), random.Random(1)
-    whole, broken, phase = tmp_path / "whole", tmp_path / "broken", context.Array("c", 80)
+    whole, broken, phase = tmp_path / "whole", tmp_path / "broken", toys.board(context)
     config.start(config.resolve(plain), whole)
     kills = 0
     for wanted in ("designs", "practice, designed", "learns", "practice, original", "tested"):

@@ -14,6 +14,7 @@ from io import StringIO
 
 import loopback as lo
 import pytest
+import toys
 from parts import ROOT
 from test_kill import WARM, contents, work
 
@@ -170,13 +171,14 @@ def test_killed_while_it_asks_no_answer_is_paid_for_twice(kills, forks, tmp_path
         else:
             lo.designer(handler, body)
 
-    folder, phase = tmp_path / "run", forks.Array("c", 80)
+    folder, phase = tmp_path / "run", toys.board(forks)
     with lo.Loopback([act]) as endpoint:
         chosen = plain(endpoint, timeout=60.0) | {"schedule": SCHEDULE | {"cycles": 2}}
         for number in range(1, kills + 1):
             child = forks.Process(target=work, args=(folder, chosen, phase))
             child.start()
             while len(stalled) < number:
+                assert child.is_alive()
                 time.sleep(0.005)
             child.kill()
             child.join()
@@ -195,7 +197,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(source, forks, tmp_pat
         text = body["messages"][-1]["content"]
         handler.say(200, lo.chat("Hm.")) if "cannot be used" not in text else lo.designer(handler, body)
 
-    rng, phase, broken = random.Random(source), forks.Array("c", 80), tmp_path / "broken"
+    rng, phase, broken = random.Random(source), toys.board(forks), tmp_path / "broken"
     with lo.Loopback([act]) as endpoint:
         chosen = plain(endpoint, asks=1) | {"schedule": SCHEDULE | {"cycles": 2}}
         whole = start(tmp_path / "whole", chosen)

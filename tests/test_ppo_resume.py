@@ -1,5 +1,6 @@
 """A resumed PPO ends with the bytes of one that was never interrupted, whoever worked its lanes."""
 
+import gc
 import multiprocessing
 import os
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import toys
 from filelock import FileLock
 from parts import ROOT, VAULT, quiet
 from ppo_worlds import Slots
@@ -139,7 +141,7 @@ def test_a_killed_run_resumes_at_once_and_ends_with_the_same_bytes(tmp_path):
     """Lanes hold no lock and no file of the run: the next process can go on while the last one's lanes still die."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["toys", "curricle.cli", "curricle.agents.ppo"])
-    rng, phase, kills = np.random.default_rng(0), context.Array("c", 80), 0
+    rng, phase, kills = np.random.default_rng(0), toys.board(context), 0
     config.start(config.resolve(RUN), tmp_path / "whole")
     while kills < 12:
         child = context.Process(target=work, args=(tmp_path / "broken", RUN, phase))
@@ -155,6 +157,27 @@ def test_a_killed_run_resumes_at_once_and_ends_with_the_same_bytes(tmp_path):
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
 
 
+def test_what_the_caller_left_to_be_collected_is_not_collected_in_a_lane(tmp_path):
+    """Lanes would close its files, wait for its threads and delete its folders."""
+
+    class Left:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            with (tmp_path / "collected").open("a") as file:
+                file.write(f"{os.getpid()}\n")
+
+    gc.disable()
+    try:
+        Left()
+        team.work_together(3, lambda number, meeting: number and gc.collect(), processes=True)
+    finally:
+        gc.enable()
+    gc.collect()
+    assert (tmp_path / "collected").read_text() == f"{os.getpid()}\n"
+
+
 def test_no_lane_outlives_its_caller():
     def caller(pids):
         def lane(number, meeting):
@@ -165,10 +188,11 @@ def test_no_lane_outlives_its_caller():
         team.work_together(2, lane, processes=True)
 
     context = multiprocessing.get_context("fork")
-    pids = context.Array("l", 2)
+    pids = context.Array("l", 2, lock=False)
     process = context.Process(target=caller, args=(pids,))
     process.start()
     while not all(pids):
+        assert process.is_alive()
         time.sleep(0.01)
     process.kill()
     process.join()

@@ -66,24 +66,27 @@ def test_a_watcher_that_breaks_is_dismissed_and_changes_nothing(tmp_path):
     assert (tmp_path / "alone" / "scores.jsonl").read_bytes() == (tmp_path / "watched" / "scores.jsonl").read_bytes()
 
 
-def test_wandb_offline(tmp_path, monkeypatch):
+def run_elsewhere(folder, more, where):
+    """In a process of its own: trackers leave threads behind, and read where to write when they are imported."""
+    command = [sys.executable, "-m", "curricle", "run", PLAIN["world"]["id"], "--out", str(folder), "--set", more]
+    for key, value in PLAIN["schedule"].items():
+        command += ["--set", f"schedule.{key}={value}"]
+    with open(folder.with_name("said"), "w+") as said:  # no pipe: what a tracker starts may hold on to it
+        code = subprocess.run(command, env={**os.environ, **where}, stdout=said, stderr=said, timeout=240).returncode
+        said.seek(0)
+        assert code == 0, said.read()
+
+
+def test_wandb_offline(tmp_path):
     pytest.importorskip("wandb", reason="W&B is an optional extra: pip install 'curricle[wandb]'")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    config.start(config.resolve(PLAIN | {"log": {"wandb": "curricle-test"}}), tmp_path / "run")
+    where = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path)}
+    run_elsewhere(tmp_path / "run", "log.wandb=curricle-test", where)
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 
 
 def test_trackio_locally(tmp_path):
-    """In a process of its own: trackio reads where to write when it is imported, as TRL may have done here before."""
     pytest.importorskip("trackio", reason="trackio is an optional extra: pip install 'curricle[trackio]'")
-    pairs = [f"{part}.{key}={value}" for part, keys in PLAIN.items() if part != "world" for key, value in keys.items()]
-    command = [sys.executable, "-m", "curricle", "run", PLAIN["world"]["id"], "--out", str(tmp_path / "run")]
-    for pair in [*pairs, "log.trackio=curricle-test"]:
-        command += ["--set", pair]
-    where = {**os.environ, "TRACKIO_DIR": str(tmp_path / "trackio")}
-    done = subprocess.run(command, env=where, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    run_elsewhere(tmp_path / "run", "log.trackio=curricle-test", {"TRACKIO_DIR": str(tmp_path / "trackio")})
     assert list((tmp_path / "trackio").rglob("*.db"))
 
 

@@ -7,6 +7,7 @@ whoever works and however busy the machine is. A killed caller takes its lanes w
 """
 
 import contextlib
+import gc
 import mmap
 import os
 import sys
@@ -142,6 +143,7 @@ def _fork(lanes: int, work: Work) -> None:
 def _live(lane: int, line: Line, work: Work) -> None:
     """The whole life of a forked lane; it never returns."""
     try:
+        gc.freeze()  # what the caller left to be collected is the caller's: its files, threads and folders
         _let_go()
         work(lane, _Forked(line))
     except (_Gone, KeyboardInterrupt):

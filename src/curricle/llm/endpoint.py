@@ -9,7 +9,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -78,31 +78,7 @@ class Endpoint(Model):
             form = {"name": "designs", "strict": True, "schema": dict(schema)}
             arguments["response_format"] = {"type": "json_schema", "json_schema": form}
         arguments = {name: value for name, value in arguments.items() if name not in self.without}
-        late = threading.Event()
-
-        def give_up() -> None:  # the client's own timeout starts anew with every byte
-            late.set()
-            client.close()
-
-        guard = threading.Timer(o.timeout, give_up)
-        guard.daemon = True
-        guard.start()
-        try:
-            with client.chat.completions.with_streaming_response.create(**arguments) as response:
-                pieces, length = list[bytes](), 0
-                for piece in response.iter_bytes():
-                    pieces.append(piece)
-                    length += len(piece)
-                    if length > LONGEST:
-                        break
-            return b"".join(pieces).decode("utf-8", "replace")
-        except Exception as error:
-            if late.is_set():
-                raise openai.APITimeoutError(request=getattr(error, "request", None)) from error
-            raise
-        finally:
-            guard.cancel()
-            client.close()
+        return _within(o.timeout, openai, lambda late: _answer(client, arguments, late))
 
     def _read(self, body: str, known: Mapping[str, Any], billed: Mapping[str, float]) -> Exchange:
         """Take the reply out of an answer that may be anything."""
@@ -182,3 +158,44 @@ def _wait(headers: Mapping[str, str]) -> float:
         return min(max(float(headers.get("retry-after", "0")), 0.0), 300.0)
     except ValueError:
         return 0.0
+
+
+def _answer(client: Any, arguments: Mapping[str, Any], late: threading.Event) -> str:
+    """Send a request and read what comes, until nobody waits for it any longer."""
+    try:
+        with client.chat.completions.with_streaming_response.create(**arguments) as response:
+            pieces, length = list[bytes](), 0
+            for piece in response.iter_bytes():
+                pieces.append(piece)
+                length += len(piece)
+                if length > LONGEST or late.is_set():
+                    break
+        return b"".join(pieces).decode("utf-8", "replace")
+    finally:
+        client.close()
+
+
+def _within(seconds: float, openai: Any, work: Callable[[threading.Event], str]) -> str:
+    """Work in a thread that is left to itself when the time is up: a client's own limit starts anew with every byte.
+
+    Its connection is closed by the thread that reads from it and by no other, which might hit somebody else's.
+    """
+    late, done, wrong = threading.Event(), list[str](), list[Exception]()
+
+    def live() -> None:
+        try:
+            done.append(work(late))
+        except Exception as error:
+            wrong.append(error)
+
+    thread = threading.Thread(target=live, daemon=True)
+    thread.start()
+    try:
+        thread.join(seconds)
+        if thread.is_alive():
+            raise openai.APITimeoutError(request=None)
+    finally:
+        late.set()
+    if wrong:
+        raise wrong[0]
+    return done[0]
