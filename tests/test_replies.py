@@ -115,7 +115,7 @@ def test_what_a_model_is_told_of_its_mistakes_stays_short():
 JSONISH = st.text(alphabet="{}[](),:;=\"'`\\/*# \n\tabfrogs_019.-+eETrueNone\u201c\u201d\ud83dé", max_size=300)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(JSONISH)
 def test_no_text_breaks_the_reader(text):
     for value in values(text):
@@ -129,7 +129,7 @@ LISTS = st.lists(SCALARS, max_size=4) | st.dictionaries(st.text(), SCALARS, max_
 NESTED = st.dictionaries(st.text(), SCALARS | LISTS | st.lists(LISTS, max_size=3), max_size=4)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(NESTED)
 def test_proper_json_is_read_as_json(value):
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
