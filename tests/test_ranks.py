@@ -158,17 +158,21 @@ def rank(number, count, port, work, about, folder):
         work(about, folder)
 
 
+def is_free(port):
+    with socket.socket() as place:
+        return place.connect_ex(("127.0.0.1", port)) != 0
+
+
 @pytest.fixture(scope="module")
 def launched():
     """Starts ranks as children of a warm process, which costs less than launchers do."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(WARM)
+    ports = iter(range(10_000 + os.getpid() * 100 % 20_000, 32_000))  # none that a system gives to whoever asks for any
 
     def launch(count, work, about, folder):
         folder.mkdir()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = next(filter(is_free, ports))
         about = {"model": tiny(), **about}
         children = [context.Process(target=rank, args=(n, count, port, work, about, folder)) for n in range(count)]
         for child in children:
@@ -296,16 +300,17 @@ def torchrun(place, folder, *words):
     paths = [str(place), str(HERE.parent / "src"), str(HERE)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "SPIED": str(folder)}
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", "curricle"]
-    return subprocess.Popen(
-        [sys.executable, *launcher, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    with (place / "said").open("w") as file:  # a pipe that nobody reads yet would fill up
+        return subprocess.Popen([sys.executable, *launcher, *words], env=env, stdout=file, stderr=subprocess.STDOUT)
 
 
-def said(process):
+def said(process, place):
     try:
-        return process.communicate(timeout=PATIENCE)[0]
-    finally:
-        process.kill()
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # a launcher ends its ranks, unless it is killed
+        process.wait(60)
+    return (place / "said").read_text()
 
 
 def test_a_launched_run_is_killed_and_resumed_and_ends_with_the_same_bytes(launched, tmp_path):
@@ -322,10 +327,10 @@ def test_a_launched_run_is_killed_and_resumed_and_ends_with_the_same_bytes(launc
     while victim.poll() is None and len(journal(broken)) < 3:
         time.sleep(0.01)
     os.kill(int((broken / LOCK).read_text().split()[1]), signal.SIGKILL)  # the leader; the launcher ends the other
-    text = said(victim)
+    text = said(victim, tmp_path)
     assert victim.returncode not in (0, None) and 3 <= len(journal(broken)) < len(journal(kept)), text
     second = torchrun(tmp_path, runs, "resume", str(broken))
-    text = said(second)
+    text = said(second, tmp_path)
     assert second.returncode == 0 and text.count("headline") == 2, text
     assert contents(broken) == contents(kept)
     _, agent = config.trained(broken)  # one process reads what two wrote
