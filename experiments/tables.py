@@ -1,8 +1,13 @@
-"""The tables of `experiments/README.md`, made from the data beside it: `python experiments/tables.py`."""
+"""The tables of `experiments/README.md`, made from the data beside it: `python experiments/tables.py`.
+
+With `--headlines`: the short one of the project's README.
+"""
 
 import json
 import statistics
+import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 PAPERS = {"ppo-crafter": "15.5 ± 0.6 / 10.5 ± 0.6", "ad-crafter": "21.8 ± 1.4 / 12.6 ± 0.3"}
@@ -17,9 +22,25 @@ def spread(values: list[float]) -> str:
     return f"{statistics.mean(values):.1f} ± {deviation:.1f}"
 
 
+HEADLINES = {
+    "PPO, pixels, 1M steps": "ppo-crafter",
+    "Achievement distillation, pixels, 1M steps": "ad-crafter",
+    "PPO, symbols, 1.96M steps, `policy` designs 40 times": "policy, 40 cycles",
+    "the same, `tutor`": "tutor, 40 cycles",
+    "the same, `random`": "random, 40 cycles",
+    "the same steps without designs (`none`)": "none",
+}
+"""What the README shows: a folder here, or a condition of the designers' contest."""
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The runs of a file, one a line."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def row(folder: Path) -> str:
     """One experiment: score and reward over its seeds, by both protocols."""
-    runs = [json.loads(line) for line in (folder / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+    runs = read(folder / "results.jsonl")
     seeds = sorted(run["config"]["seed"] for run in runs)
     cells = [
         f"{spread([run[protocol]['headline'] for run in runs])} / {spread([run[protocol]['reward'] for run in runs])}"
@@ -50,5 +71,17 @@ def table() -> str:
     return "\n".join([head, *(row(path.parent) for path in sorted(HERE.glob("*/results.jsonl")))])
 
 
+def headlines() -> str:
+    """The score over training episodes of the main runs, ours beside the papers'."""
+    contest = read(HERE / "designers" / "runs.jsonl")
+    lines = ["| Crafter, score over training episodes | seeds | Curricle | published |", "|---|---|---|---|"]
+    for what, name in HEADLINES.items():
+        file = HERE / name / "results.jsonl"
+        runs = read(file) if file.exists() else [run for run in contest if run["condition"] == name]
+        published = PAPERS.get(name, "-").partition(" / ")[0]
+        lines.append(f"| {what} | {len(runs)} | {spread([run['trained']['headline'] for run in runs])} | {published} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
-    print(table())
+    print(headlines() if "--headlines" in sys.argv else table())
