@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from curricle import config
 from curricle.cli import app
 from curricle.errors import RunError, UsageError
-from curricle.records import Design
+from curricle.records import Design, Outcome, Scores
 from curricle.run import read_records
 from curricle.views import plots as view
 
@@ -74,3 +74,24 @@ def test_every_design_is_a_dot_beside_the_band(tmp_path):
     assert band[0].get_bbox().y0 == pytest.approx(0.25) and band[0].get_bbox().y1 == pytest.approx(0.35)
     drawn = sorted((x, y) for part in dots for x, y in part.get_offsets().tolist())
     assert drawn == sorted((cycle, outcome.rate) for cycle, outcome in designed)
+
+
+def test_many_cycles_stay_legible(tmp_path):
+    folder = run(tmp_path / "run", "policy", cycles=30, per_cycle=12, final=4, save_every=100)
+    paths = {path.stem: path for path in view.plots(folder, tmp_path / "out")}
+    assert all(size(path)[0] < 2000 for path in paths.values())
+    scores = [(step.cycle, score) for step, score in read_records(folder, Scores)]
+    axis = view._skills(scores, 30).axes[0]
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["5", "10", "15", "20", "25", "30", "final"]
+    assert not axis.texts, "shades alone"
+    assert len(view._designs(view.designs(folder), {}).axes[1].get_xticks()) < 20
+
+
+def test_knobs_that_are_moved_most_come_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(view, "MOST_KNOBS", 1)
+    home = {"rare": 0, "often": 1, "never": 2}
+    moves = [{"often": 5}, {"often": 6, "rare": 1}, {"often": 7}, {}]
+    made = [Outcome(design=Design(setting={**home, **move}), attempts=1, successes=0, spent=1) for move in moves]
+    figure = view._knobs([(cycle, outcome) for cycle, outcome in enumerate(made)], home)
+    assert figure.axes[0].get_title() == "often (75%)" and "1 others less often" in figure.get_suptitle()
+    assert not any(axis.get_visible() for axis in figure.axes[1:])

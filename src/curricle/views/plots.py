@@ -14,9 +14,13 @@ from curricle.run import read_config, read_records
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-COLUMNS = 4
+COLUMNS, MOST_KNOBS = 4, 16
+"""Panels of knobs beside each other, and in all: those that are moved most."""
+MANY = 18
+"""Cycles from which on there is no room for everything."""
 
 
 def plots(folder: Path | str, out: Path | str) -> list[Path]:
@@ -77,25 +81,31 @@ def _designs(designed: Sequence[tuple[int, Outcome]], designer: Mapping[str, Any
     floor = [0.0] * len(cycles)
     for aim, colour in zip(aims, colours, strict=True):
         share = [_share(designed, cycle, aim) for cycle in cycles]
-        shares.bar(cycles, share, bottom=floor, color=colour, label=aim)
+        shares.bar(cycles, share, width=0.8 if len(cycles) < MANY else 1.0, bottom=floor, color=colour, label=aim)
         floor = [a + b for a, b in zip(floor, share, strict=True)]
     shares.set(xlabel="cycle", ylabel="share of the designs")
     shares.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
     for axis in (success, shares):
-        axis.set_xticks(cycles)
+        _count(axis.xaxis)
         axis.set_xlim(cycles[0] - 0.6, cycles[-1] + 0.6)
     return figure
 
 
 def _knobs(designed: Sequence[tuple[int, Outcome]], original: Mapping[str, Value]) -> "Figure":
-    """The values of every knob that was ever moved, cycle by cycle; the original's is dashed."""
-    moved = [n for n in original if any(o.design.setting.get(n) != original[n] for _, o in designed)] or [*original][:1]
-    rows = -(-len(moved) // COLUMNS)
-    figure, axes = _figure(rows, COLUMNS, 3 * COLUMNS, 2.1 * rows + 0.3)
-    for axis, name in zip(axes.flat, moved, strict=False):
+    """The values of the knobs that were moved, cycle by cycle, those moved most first; the original's is dashed."""
+    settings = [outcome.design.setting for _, outcome in designed]
+    times = Counter({n: sum(setting.get(n) != original[n] for setting in settings) for n in original})
+    moved = [name for name, count in times.most_common() if count] or [*original][:1]
+    shown = moved[:MOST_KNOBS]
+    rows = -(-len(shown) // COLUMNS)
+    figure, axes = _figure(rows, COLUMNS, 3 * COLUMNS, 2.1 * rows + 0.6)
+    for axis, name in zip(axes.flat, shown, strict=False):
         _knob(axis, name, [(cycle, o.design.setting[name]) for cycle, o in designed], original[name])
-    for axis in axes.flat[len(moved) :]:
+        axis.set_title(f"{name} ({times[name] / len(settings):.0%})", fontsize=9)
+    for axis in axes.flat[len(shown) :]:
         axis.set_visible(False)
+    left = f"; {len(moved) - len(shown)} others less often" if len(moved) > len(shown) else ""
+    figure.suptitle(f"Knobs over cycles (share of the designs that move it{left})", fontsize=10)
     return figure
 
 
@@ -104,28 +114,42 @@ def _knob(axis: "Axes", name: str, points: Sequence[tuple[int, Value]], home: Va
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for _, value in points)
     words = [] if numbers else sorted({str(value) for _, value in points} | {str(home)})
     sizes = Counter((cycle, value if numbers else words.index(str(value))) for cycle, value in points)
+    room = min(1.0, MANY / len({cycle for cycle, _ in points}))
+    areas = [18 * room * count for count in sizes.values()]
     axis.axhline(float(home) if numbers else words.index(str(home)), color="0.6", ls="--", lw=1)
-    axis.scatter([c for c, _ in sizes], [float(v) for _, v in sizes], s=[18 * n for n in sizes.values()], alpha=0.7)
-    axis.set_title(name, fontsize=9)
-    axis.set_xticks(sorted({cycle for cycle, _ in points}))
+    axis.scatter([c for c, _ in sizes], [float(v) for _, v in sizes], s=areas, alpha=0.7, lw=0)
+    _count(axis.xaxis, 8)
     if words:
         axis.set_yticks(range(len(words)), [word[:20] for word in words], fontsize=7)
+    elif all(isinstance(value, int) for _, value in points):
+        _count(axis.yaxis, 5)
 
 
 def _skills(scores: Sequence[tuple[int, Scores]], cycles: int) -> "Figure":
-    """Success at each skill in the original world, tested after every cycle."""
-    names = list(scores[0][1].skills)
-    figure, axes = _figure(1, 1, 3 + 0.7 * len(scores), 1.2 + 0.28 * len(names))
+    """Success at each skill in the original world, tested after every cycle; in figures too where there is room."""
+    names, many = list(scores[0][1].skills), len(scores) > MANY
+    figure, axes = _figure(1, 1, 3 + 0.7 * min(len(scores), MANY), 1.2 + 0.28 * len(names))
     axis = axes[0, 0]
     table = [[100 * score.skills[name].mean for _, score in scores] for name in names]
-    axis.imshow(table, cmap="Greens", vmin=0, vmax=100, aspect="auto")
-    for y, row in enumerate(table):
-        for x, percent in enumerate(row):
-            axis.text(x, y, f"{percent:.0f}", ha="center", va="center", fontsize=7, color="w" if percent > 60 else "k")
+    shades = axis.imshow(table, cmap="Greens", vmin=0, vmax=100, aspect="auto")
+    written = [(x, y, percent) for y, row in enumerate(table) for x, percent in enumerate(row) if not many]
+    for x, y, percent in written:
+        axis.text(x, y, f"{percent:.0f}", ha="center", va="center", fontsize=7, color="w" if percent > 60 else "k")
+    if many:
+        figure.colorbar(shades, pad=0.01)
     axis.set_yticks(range(len(names)), names, fontsize=8)
-    axis.set_xticks(range(len(scores)), ["final" if cycle > cycles else str(cycle) for cycle, _ in scores])
+    labels = ["final" if cycle > cycles else str(cycle) for cycle, _ in scores]
+    places = [x for x, label in enumerate(labels) if not many or int(scores[x][0]) % 5 == 0 or label == "final"]
+    axis.set_xticks(places, [labels[x] for x in places])
     axis.set(xlabel="cycle", title="Success in the original world, %")
     return figure
+
+
+def _count(axis: "Axis", most: int = 16) -> None:
+    """Label an axis of whole numbers, not more of them than are legible."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
 
 
 def _share(designed: Sequence[tuple[int, Outcome]], cycle: int, aim: str) -> float:
