@@ -95,3 +95,9 @@ def test_knobs_that_are_moved_most_come_first(tmp_path, monkeypatch):
     figure = view._knobs([(cycle, outcome) for cycle, outcome in enumerate(made)], home)
     assert figure.axes[0].get_title() == "often (75%)" and "1 others less often" in figure.get_suptitle()
     assert not any(axis.get_visible() for axis in figure.axes[1:])
+
+
+def test_a_knob_of_many_texts_is_counted_not_listed():
+    made = [Outcome(design=Design(setting={"text": f"no. {n}"}), attempts=1, successes=0, spent=1) for n in range(40)]
+    axis = view._knobs(list(enumerate(made)), {"text": ""}).axes[0]
+    assert axis.get_ylabel() == "41 values" and not len(axis.get_yticks())

@@ -119,7 +119,10 @@ def _knob(axis: "Axes", name: str, points: Sequence[tuple[int, Value]], home: Va
     axis.axhline(float(home) if numbers else words.index(str(home)), color="0.6", ls="--", lw=1)
     axis.scatter([c for c, _ in sizes], [float(v) for _, v in sizes], s=areas, alpha=0.7, lw=0)
     _count(axis.xaxis, 8)
-    if words:
+    if len(words) > MANY:  # texts, mostly
+        axis.set_yticks([])
+        axis.set_ylabel(f"{len(words)} values", fontsize=8)
+    elif words:
         axis.set_yticks(range(len(words)), [word[:20] for word in words], fontsize=7)
     elif all(isinstance(value, int) for _, value in points):
         _count(axis.yaxis, 5)
