@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 from parts import ROOT
@@ -11,7 +12,7 @@ from parts import ROOT
 from curricle import config
 from curricle.errors import UsageError
 from curricle.run import read_metrics
-from curricle.watcher import Tracker, Watcher
+from curricle.watcher import TensorBoard, Tracker, Watcher, Watchers
 
 PLAIN = {
     "world": {"id": f"{ROOT}/examples/vault.py:Vault"},
@@ -34,6 +35,19 @@ def test_a_resume_leaves_no_gap_in_tensorboard(tmp_path):
     assert seen(folder) == written(folder)
     config.resume(folder)
     assert seen(folder) == written(folder)
+
+
+def test_an_event_file_that_cannot_be_written_stops_nothing(tmp_path, monkeypatch):
+    """Each figure is written by the run itself: no thread can die of a full disk and leave the run waiting for it."""
+    monkeypatch.setattr("curricle.watcher.FLUSH", 0.0)
+    threads = threading.active_count()
+    board = TensorBoard(tmp_path / "events", [])
+    board.report(0, 0, {"a/b": 1.0})
+    assert threading.active_count() == threads
+    with open("/dev/full", "wb", buffering=0) as full:
+        board.writer._py_recordio_writer._writer = full
+        with pytest.warns(UserWarning, match="TensorBoard is dismissed, the run goes on: OSError: .* No space left"):
+            Watchers([board]).report(1, 1, {"a/b": 1.0})
 
 
 def seen(folder):

@@ -6,6 +6,7 @@ down (a full disk, a service that is out) is dismissed with a warning while the 
 
 import importlib
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ from pydantic import Field
 
 from curricle.errors import UsageError
 from curricle.records import Options
+
+FLUSH = 10.0
+"""Seconds after which an event file is flushed to the disk."""
 
 
 class Watcher:
@@ -59,23 +63,34 @@ class Watchers(Watcher):
 
 
 class TensorBoard(Watcher):
-    """Event files, written anew from the run's own metrics at every start: what a killed writer lost is there again."""
+    """Event files, written anew from the run's own metrics at every start: what a killed writer lost is there again.
+
+    Written by whoever reports: tensorboardX's own queue waits for ever once its thread has died of a full disk.
+    """
 
     def __init__(self, folder: Path, past: Sequence[Mapping[str, Any]]) -> None:
-        from tensorboardX import SummaryWriter
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar
 
         shutil.rmtree(folder, ignore_errors=True)
-        self.writer: Any = SummaryWriter(str(folder))
+        folder.mkdir(parents=True)
+        self.writer: Any = EventsWriter(str(folder / "events"))
+        self.flushed = time.monotonic()
+        self.event: Any = lambda at, name, value: Event(wall_time=time.time(), step=at, summary=scalar(name, value))
         for line in past:
             self.report(line["at"], 0, {name: v for name, v in line.items() if "/" in name and v is not None})
 
     def report(self, at: int, done: int, metrics: Mapping[str, float]) -> None:
         """Write scalars."""
         for name, value in metrics.items():
-            self.writer.add_scalar(name, value, at)
+            self.writer.write_event(self.event(at, name, value))
+        if time.monotonic() - self.flushed > FLUSH:
+            self.writer.flush()
+            self.flushed = time.monotonic()
 
     def close(self) -> None:
-        """Flush the event file."""
+        """Close the event file."""
         self.writer.close()
 
 
