@@ -46,6 +46,44 @@ def test_a_designer_of_another_is_kept_whole(tmp_path):
     assert built.maker.options.reach == 0.5
 
 
+TUTOR = {"world": {"id": VAULT}, "designer": {"id": "tutor", "reach": 0.4}, "agent": {"id": "tabular", "rate": 0.3}}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        (["designer.id=none"], {"id": "none"}),
+        (["designer.id=tutor-v1"], {"id": "tutor-v1", "reach": 0.4}),
+        (["designer.id=fixed"], {"id": "fixed", "of": "tutor", "of_options": {"reach": 0.4}}),
+        (["designer.variations=2", "designer.id=fixed", "designer.of=tutor-v1"], None),
+        (["designer.id=fixed", "designer.of=random"], {"id": "fixed", "of": "random"}),
+        (["designer.id=fixed", "designer.of=random", "designer.id=adversarial"], {"id": "adversarial", "of": "random"}),
+    ],
+)
+def test_another_designer_comes_without_the_options_of_the_one_before(pairs, expected):
+    """Ablations of a config by one setting: `fixed` of its own designer has that one's options."""
+    if expected is None:
+        expected = {"id": "fixed", "variations": 2, "of": "tutor-v1", "of_options": {"reach": 0.4}}
+    changed = override(TUTOR, pairs)
+    assert changed["designer"] == expected and changed["agent"] == TUTOR["agent"]
+    assert resolve(changed).designer.id.startswith(expected["id"].removesuffix("-v1"))
+    assert TUTOR["designer"] == {"id": "tutor", "reach": 0.4}
+
+
+def test_another_agent_comes_without_the_options_of_the_one_before():
+    assert override(TUTOR, ["agent.id=random"])["agent"] == {"id": "random"}
+
+
+def test_what_a_world_suggests_for_a_designer_holds_for_its_first_proposals_too():
+    sums = load(f"{ROOT}/examples/sums.py:Sums")
+    kept = resolve(override(sums, ["designer.id=fixed", "designer.of=language", "designer.of_options.alpha=0.3"]))
+    suggested = kept.world.suggests["designer"]
+    inner = kept.designer_options.of_options
+    assert (inner["lora"], inner["rate"], inner["aim"]) == (suggested["lora"], suggested["rate"], suggested["aim"])
+    assert inner["alpha"] == 0.3
+    assert resolve(override(sums, ["designer.id=fixed"])).designer_options.of == "random-v1"
+
+
 def test_none_is_refused():
     with pytest.raises(UsageError, match="leave it out for its default"):
         resolve({"world": {"id": VAULT}, "agent": {"rate": None}})

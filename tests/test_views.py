@@ -52,10 +52,13 @@ def test_runs_beside_each_other(world, tmp_path):
     assert "schedule.final=400" in rows[2] and "1 (1)" in rows[2] and "schedule" not in rows[0]
 
 
-def test_a_run_without_scores_cannot_be_compared(world, tmp_path):
-    cut(make(world, tmp_path / "run"), 0)
-    done = CliRunner().invoke(app, ["compare", str(tmp_path / "run")])
-    assert "has no scores yet; leave it out" in str(done.exception)
+def test_a_run_without_scores_is_left_out_of_a_comparison(world, tmp_path):
+    empty, whole = make(world, tmp_path / "empty"), make(world, tmp_path / "whole")
+    cut(empty, 0)
+    done = CliRunner().invoke(app, ["compare", str(empty)])
+    assert f"no scores yet: {empty}" in str(done.exception)
+    text = " ".join(said("compare", empty, whole).split())
+    assert "1 (1)" in text and "left out, no scores yet:" in text
 
 
 def test_a_run_that_is_not_finished_says_so(world, tmp_path):
@@ -65,6 +68,13 @@ def test_a_run_that_is_not_finished_says_so(world, tmp_path):
     assert "not finished: cycle 1 of 2 is tested" in said("show", folder)
     cut(folder, 0)
     assert "not finished: nothing is tested yet" in said("show", folder)
+
+
+def test_a_run_without_a_final_stretch_is_finished_after_its_last_cycle(world, tmp_path):
+    folder = make(world, tmp_path / "run", final=0)
+    assert "not finished" not in said("show", folder) and "1 (1)" in said("compare", folder)
+    cut(folder, 1)
+    assert "not finished: cycle 1 of 2 is tested" in said("show", folder) and "1 (0)" in said("compare", folder)
 
 
 def test_a_world_whose_skills_changed_is_named_when_a_run_goes_on(world, tmp_path):

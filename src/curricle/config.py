@@ -39,6 +39,8 @@ EXPORTED = "agent"
 """Where an exported agent lies in its folder."""
 SECTIONS = ("world", "original", "designer", "agent", "schedule", "log")
 AUTO = "auto"
+WHO: dict[str, type[Designer] | type[Agent]] = {"designer.id": Designer, "agent.id": Agent}
+"""Keys that say who takes a part, which decides what other keys there are."""
 DEFAULTS: dict[str, dict[str, Any]] = {"designer": {"id": AUTO}, "agent": {"id": "tabular"}}
 
 
@@ -95,9 +97,12 @@ def load(source: str) -> dict[str, Any]:
 
 
 def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
-    """Apply `section.key=value` pairs; a value is read as TOML, or else as a word."""
+    """Apply `section.key=value` pairs; a value is read as TOML, or else as a word.
+
+    Another designer or agent comes without the options of the one before it.
+    """
     changed: dict[str, Any] = dict(config)
-    for pair in pairs:
+    for pair in sorted(pairs, key=lambda pair: pair.partition("=")[0].strip() not in WHO):  # before their options
         key, equals, text = pair.partition("=")
         *sections, name = key.strip().split(".")
         if not equals or not name or (not sections and name != "seed") or sections[:1] == ["seed"]:
@@ -110,8 +115,29 @@ def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
         for section in sections:
             table[section] = dict(table[section]) if isinstance(table.get(section), Mapping) else {}
             table = table[section]
-        table[name] = value
+        if key.strip() in WHO:
+            changed[sections[0]] = _another(WHO[key.strip()], table, str(value))
+        else:
+            if key.strip() == "designer.of" and table.get("of") and not _same(Designer, table["of"], str(value)):
+                table.pop("of_options", None)
+            table[name] = value
     return changed
+
+
+def _another(kind: type[Designer] | type[Agent], table: Mapping[str, Any], id: str) -> dict[str, Any]:
+    """The section of another designer or agent; one that works on proposals gets those of the designer before it."""
+    before = str(table.get("id", AUTO))
+    if AUTO in (before, id) or _same(kind, before, id):
+        return {**table, "id": id}
+    if not issubclass(find(kind, id).Options, OfOptions):
+        return {"id": id}
+    if issubclass(find(kind, before).Options, OfOptions):
+        return {"id": id, **{name: table[name] for name in ("of", "of_options") if name in table}}
+    return {"id": id, "of": before, "of_options": {name: v for name, v in table.items() if name != "id"}}
+
+
+def _same(kind: type[Designer] | type[Agent], one: str, other: str) -> bool:
+    return one == other or find(kind, one) is find(kind, other)
 
 
 def with_llm(config: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -148,6 +174,8 @@ def resolve(config: Mapping[str, Any]) -> Config:
     for name in set(SECTIONS) - {"world"}:
         suggested = {**DEFAULTS.get(name, {}), **world.suggests.get(name, {})}
         if tables[name].get("id", suggested.get("id")) != suggested.get("id"):
+            if name == "designer":
+                tables[name] = _with_maker(tables[name], suggested)
             suggested = {}  # suggestions for one agent or designer do not fit another
         tables[name] = suggested | tables[name]
     tables["designer"], why = _chosen(tables["designer"])
@@ -296,6 +324,15 @@ def _speaker(given: dict[str, Any], asking: str = "") -> tuple[str, dict[str, An
     if kind == "replay" and asking in ("local", "local-v1"):
         return "local", given
     return "llm", given
+
+
+def _with_maker(table: dict[str, Any], suggested: Mapping[str, Any]) -> dict[str, Any]:
+    """What is suggested for a designer also holds where another one works on its proposals."""
+    maker, who = table.get("of"), str(suggested.get("id", AUTO))
+    if not isinstance(maker, str) or who == AUTO or not _same(Designer, maker, who):
+        return table
+    options = {name: value for name, value in suggested.items() if name != "id"}
+    return {**table, "of_options": options | dict(table.get("of_options", {}))}
 
 
 def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -12,19 +12,25 @@ from rich.text import Text
 from curricle.errors import UsageError
 from curricle.records import Scores
 from curricle.run import read_config, read_records
+from curricle.views.table import finished
 
 
 def comparison(folders: Sequence[Path]) -> Table:
     """One row for all runs of one config, whatever their seeds; it says what tells that config from the first."""
-    groups = dict[str, list[tuple[dict[str, Any], Scores, bool]]]()
+    groups, untested = dict[str, list[tuple[dict[str, Any], Scores, bool]]](), list[str]()
     for folder in folders:
         config, scores = read_config(folder), read_records(folder, Scores)
         if not scores:
-            raise UsageError(f"{folder} has no scores yet; leave it out")
-        done = scores[-1][0].cycle > config["schedule"]["cycles"]
+            untested.append(str(folder))
+            continue
         plain = {key: value for key, value in config.items() if key not in ("seed", "log")}
-        groups.setdefault(json.dumps(plain, sort_keys=True), []).append((config, scores[-1][1], done))
-    shown = Table(caption="mean ± one std over seeds; (n) seeds that are finished, the others count as they are")
+        row = (config, scores[-1][1], finished(config, scores))
+        groups.setdefault(json.dumps(plain, sort_keys=True), []).append(row)
+    if not groups:
+        raise UsageError(f"no scores yet: {', '.join(untested)}")
+    left = f"; left out, no scores yet: {', '.join(untested)}" if untested else ""
+    caption = "mean ± one std over seeds; (n) seeds that are finished, the others count as they are"
+    shown = Table(caption=Text(caption + left))
     for column in ("run", "seeds", "test: headline", "reward", "training: headline", "reward"):
         shown.add_column(column, justify="left" if column == "run" else "right")
     first = next(iter(groups.values()))[0][0]

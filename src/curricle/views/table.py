@@ -1,8 +1,9 @@
 """The table of a run: success per skill over the cycles, out of its folder alone."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Group
 from rich.table import Table
@@ -18,6 +19,7 @@ def table(folder: Path | str) -> Group:
     folder = Path(folder)
     config = read_config(folder)
     cycles, scores = config["schedule"]["cycles"], read_records(folder, Scores)
+    done = finished(config, scores)
     aims = {(step.cycle, design.aim) for step, design in read_records(folder, Design)}
     names = [config[part]["id"].rpartition("/")[2] for part in ("world", "designer", "agent")]
     shown = Table(
@@ -38,7 +40,7 @@ def table(folder: Path | str) -> Group:
     shown.add_row("reward", *(f"{record.reward.mean:.2f}  " for _, record in scores))
     return Group(
         shown,
-        *_unfinished(folder, cycles, scores),
+        *([] if done else [_unfinished(folder, cycles, scores)]),
         *_trained(scores[-1][1] if scores else None),
         *watched(folder),
         *_spent(folder),
@@ -46,12 +48,17 @@ def table(folder: Path | str) -> Group:
     )
 
 
-def _unfinished(folder: Path, cycles: int, scores: Sequence[tuple[Step, Scores]]) -> list[Text]:
-    """Whether there is more to come, which the table does not show."""
-    if scores and scores[-1][0].cycle > cycles:
-        return []
+def finished(config: Mapping[str, Any], scores: Sequence[tuple[Step, Scores]]) -> bool:
+    """Whether a run's last test is there: after the final stretch, or after the last cycle where there is none."""
+    schedule = config["schedule"]
+    last = schedule["cycles"] + (schedule["final"] > 0 or not schedule["cycles"])
+    return bool(scores) and scores[-1][0].cycle >= last
+
+
+def _unfinished(folder: Path, cycles: int, scores: Sequence[tuple[Step, Scores]]) -> Text:
+    """There is more to come, which the table does not show."""
     done = f"cycle {scores[-1][0].cycle} of {cycles} is tested" if scores else "nothing is tested yet"
-    return [Text(f"not finished: {done}; if it was stopped, curricle resume {folder}", style="yellow")]
+    return Text(f"not finished: {done}; if it was stopped, curricle resume {folder}", style="yellow")
 
 
 def scores_table(scores: Scores, title: str) -> Table:
