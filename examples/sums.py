@@ -1,14 +1,16 @@
 """Text tasks as a world: sums that a language model is to work out. What a world of tasks needs is all here.
 
+curricle check examples/sums.py:Sums
 curricle run examples/sums.py:Sums --out runs/sums
 """
 
 import re
+import zlib
 from typing import Literal
 
 from curricle import Setting, Skill, knob
 from curricle.records import Message, Task, Verdict
-from curricle.seeds import generator
+from curricle.seeds import generator, is_for_test
 from curricle.world import TaskWorld
 
 
@@ -28,22 +30,27 @@ class Sums(TaskWorld):
     guide = "A task is a sum of whole numbers; the answer is one number. More and longer numbers are harder."
     suggests = {
         "agent": {"id": "grpo", "lora": 16, "rate": 1e-4, "most_tokens": 16},
-        "designer": {"id": "language", "lora": 16, "rate": 1e-4, "aim": "task"},
+        "designer": {"id": "language", "lora": 16, "rate": 1e-4, "aim": "task", "n": 10},
         "schedule": {"cycles": 10, "designs": 8, "per_cycle": 128, "ratio": "1:0", "final": 0, "test_episodes": 8},
     }
 
     def tasks(self, setting, n, seed):
         rng, made = generator(seed, "sums"), []
-        for number in range(n):
+        while len(made) < n:
             numbers = [int(rng.integers(10**setting.digits)) for _ in range(setting.terms)]
             signs = {"plus": "+", "minus": "-", "both": "+-"}[setting.signs]
             drawn = [signs[int(rng.integers(len(signs)))] for _ in numbers[1:]]
             total = numbers[0] + sum(n if sign == "+" else -n for sign, n in zip(drawn, numbers[1:], strict=True))
             text = " ".join([str(numbers[0]), *(f"{sign} {n}" for sign, n in zip(drawn, numbers[1:], strict=True))])
+            if (zlib.crc32(text.encode()) % 10 == 0) != is_for_test(seed):
+                continue  # a tenth of all sums is kept for tests
             prompt = (Message(role="user", content=f"What is {text}? Answer with the number alone."),)
             skill = "minus" if "-" in drawn else "plus"
-            made.append(Task(id=f"{seed}-{number}", prompt=prompt, gold=total, skill=skill))
+            made.append(Task(id=text, prompt=prompt, gold=total, skill=skill))
         return made
+
+    def solution(self, task):
+        return [str(task.gold)]  # with this, agents can imitate (agent.warm), and `curricle check` can try score
 
     def score(self, task, transcript):
         found = re.findall(r"-?\d+", transcript[-1].content[-200:])

@@ -138,4 +138,4 @@ def test_damaged_checkpoints_are_named(tmp_path):
 @pytest.mark.parametrize("cls", [Tabular, RandomAgent])
 def test_a_world_of_the_wrong_kind_is_refused(cls):
     with pytest.raises(AgentError, match=f"{cls.id} acts step by step, but ladder-v1 is a world of text tasks"):
-        cls(LADDER()).measure([LADDER().unaltered()], [0], 1)
+        cls(LADDER())

@@ -11,7 +11,7 @@ from small_model import Pick, Steps, kind, tiny
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.agents.grpo.imitation import solved
 from curricle.agents.grpo.trainer import UNLIKELY, hushed
-from curricle.errors import AgentError, ModelError, RunDamaged
+from curricle.errors import AgentError, ModelError, RunDamaged, WorldError
 from curricle.llm import pools
 from curricle.llm.sampling import Reply
 from curricle.records import Message, Verdict
@@ -213,14 +213,14 @@ def test_what_goes_wrong_is_counted_and_stays_out_of_the_pool():
     assert outcome.tried == {"vowel": 8} and outcome.reward == 2
     assert (told[-1]["practice/endless"], told[-1]["practice/empty"]) == (0.25, 0.25)
     (row,) = one.pool.values()
-    assert row.info["attempts"] == 8 and row.completion == "fog"
+    assert row.info["attempts"] == 8 and row.completion == "fog" and row.weight == row.info["reward"]
     scripted(one, None)
     one.pool.clear()
     one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
     assert not one.pool, "no valid trace, no row"
 
 
-def test_a_verifier_that_breaks_down_is_counted_and_a_prompt_that_is_too_long_is_not_tried():
+def test_a_verifier_that_breaks_down_is_counted_and_a_prompt_that_is_too_long_is_not_tried(caplog):
     class Broken(Pick):
         id = "broken-v1"
 
@@ -234,11 +234,27 @@ def test_a_verifier_that_breaks_down_is_counted_and_a_prompt_that_is_too_long_is
             tasks = super().tasks(setting, n, seed)
             return [t.model_copy(update={"prompt": (Message(role="user", content="word " * 9000),)}) for t in tasks]
 
+    caplog.set_level("WARNING", "curricle")
     for world, fault in ((Broken(), "unjudged"), (Long(), "too_long")):
         one, told = agent(world), {}
         scripted(one, "fog")
         (outcome,) = one.practise([world.unaltered()], 8, seed=0, report=lambda _, seen, to=told: to.update(seen))
         assert told[f"practice/{fault}"] == 1.0 and outcome.successes == 0 and outcome.attempts == 8
+    (said,) = [record.getMessage() for record in caplog.records if "broke down" in record.getMessage()]
+    assert said.startswith("broken-v1: score broke down: RecursionError: junk (test_grpo.py, line "), "and only once"
+
+
+@pytest.mark.parametrize(("given", "words"), [([], "gave 0 tasks"), (None, "gave None")])
+def test_a_world_that_gives_no_tasks_is_named(given, words):
+    class Empty(Pick):
+        id = "empty-v1"
+
+        def tasks(self, setting, n, seed):
+            return given
+
+    one = agent(Empty())
+    with pytest.raises(WorldError, match=f"empty-v1: tasks.setting, n=1, seed=.*{words} in "):
+        one.practise([Empty().unaltered()], 8, seed=0, report=quiet)
 
 
 def test_replay_draws_old_tasks_and_counts_them_for_nobody():

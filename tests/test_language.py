@@ -120,6 +120,11 @@ def test_text_without_end_and_words_out_of_form_are_named(causal):
     opened = form.encode("letter: a\nmost: 3\nnote: ```\n")
     assert read(form, [*opened, *form.encode("on and on and on")], per_text=5).fault == "endless"
     assert read(form, form.encode("number: 3\n")).fault == "malformed"
+    writer, tokens = Writer(form, 10_000), [*opened, *form.encode("long " * 100)]
+    heard = next(i for i, token in enumerate(tokens) if writer.hear(token) or writer.done)
+    assert writer.fault == "endless" and len(writer.unfinished) < 80, "a text of at most 60 signs is not heard out"
+    assert heard < len(tokens) - 1
+    assert read(form, [*opened, *form.encode("x" * 60 + "\n```\n")]).values["note"] == "x" * 60
     ended = read(form, [*opened, *form.encode("done"), causal.ends[0]])
     assert ended.done and ended.values["note"] == "done", "an end may close the last text"
 

@@ -112,7 +112,7 @@ def test_a_config_finds_the_file_beside_it(world, tmp_path, monkeypatch):
 
 def test_a_world_is_checked_before_anything_is_trained_in_it(world, tmp_path):
     text = said("check", world, "--random", 2, "--steps", 60)
-    assert "the original: " in text and "eased for open_3: " in text and "6 settings built and played" in text
+    assert "the original: " in text and "eased for open_3: " in text and "6 settings tried" in text
     (tmp_path / "lucky.py").write_text(
         SOURCE.replace("self.np_random.random()", "np.random.random()").replace("vault-v1", "lucky-v1")
     )
@@ -120,3 +120,35 @@ def test_a_world_is_checked_before_anything_is_trained_in_it(world, tmp_path):
     assert "lucky-v1 played twice from the same seed gave different rewards" in str(done.exception)
     (tmp_path / "bare.py").write_text(SOURCE.replace('eased_by={"alarm": 0.1}', "needs=()").replace("-v1", "-v2"))
     assert "note: no eased_by: open_1" in said("check", f"{tmp_path}/bare.py:Vault", "--random", 0)
+
+
+SUMS = (ROOT / "examples" / "sums.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("return made\n", "return made[1:]\n", "tasks(setting, n=8, seed=1) gave 7 tasks in SumsSetting"),
+        ("return made\n", "return None\n", "gave None in SumsSetting"),
+        ('generator(seed, "sums")', "generator(id(object()), str(id([])))", "different tasks for the same seed"),
+        ("== task.gold", "!= task.gold", "its own solution"),
+        ("found = re", "found = 1 / 0; re", "broke down on the words"),
+        ('"minus" if "-" in drawn', '"less" if "-" in drawn', "a task is about 'less', which is none of its skills"),
+    ],
+)
+def test_faults_of_a_world_of_tasks_are_named(before, after, words, tmp_path):
+    assert before in SUMS
+    (tmp_path / "wrong.py").write_text(SUMS.replace(before, after))
+    done = CliRunner().invoke(app, ["check", f"{tmp_path}/wrong.py:Sums"])
+    assert words in str(done.exception) and "sums-v1" in str(done.exception)
+
+
+def test_a_world_of_tasks_is_checked_before_anything_is_trained_in_it(tmp_path):
+    text = said("check", ROOT / "examples" / "sums.py:Sums", "--random", 2)
+    assert text.count("8 tasks, 8 solved by their solutions; junk earns nothing") == 5
+    assert "held out" not in text and "5 settings tried" in text
+    loose = SUMS.replace("!= is_for_test(seed)", "!= False").replace("def solution", "def unknown")
+    loose = loose.replace("len(found) == 1 and ", "").replace("int(found[0])", "int((found or [task.gold])[0])")
+    (tmp_path / "loose.py").write_text(loose.replace("knob(3,", "knob(2,").replace('knob(2, "Most', 'knob(1, "Most'))
+    text = said("check", tmp_path / "loose.py:Sums", "--random", 0)
+    assert "junk earns something" in text and "test tasks come up in practice too" in text and "no solution()" in text

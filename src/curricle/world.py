@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from curricle import records
 from curricle import setting as knobs
-from curricle.errors import DeclarationError, UsageError, ValueRefused
+from curricle.errors import DeclarationError, UsageError, ValueRefused, WorldError
 from curricle.records import Brief, Cycle, Design, Message, Skill, Task, Verdict
 
 ID = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_]+)*-v[0-9]+")
@@ -160,6 +160,17 @@ class TaskWorld(World):
         Seeds for which `seeds.is_for_test` holds draw from tasks that are held out: no other seed ever gives them.
         Agents hand the seeds of `measure` on as they are.
         """
+
+    def draw(self, setting: knobs.Setting, n: int, seed: int) -> list[Task]:
+        """What `tasks` gives, held to what it promises."""
+        found = self.tasks(setting, n, seed)
+        if not isinstance(found, list) or not all(isinstance(task, Task) for task in found) or len(found) != n:
+            what = f"{len(found)} tasks" if isinstance(found, list) else f"{found!r:.100}"
+            raise WorldError(f"{self.id}: tasks(setting, n={n}, seed={seed}) gave {what} in {setting!r}")
+        names = {skill.name for skill in self.skills}
+        if odd := [task.skill for task in found if task.skill not in names]:
+            raise WorldError(f"{self.id}: a task is about {odd[0]!r}, which is none of its skills: {sorted(names)}")
+        return found
 
     @abstractmethod
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:

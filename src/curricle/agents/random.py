@@ -13,6 +13,7 @@ from curricle.agent import Agent, Report
 from curricle.agents.episodes import Tally, play, share_out, vector_world
 from curricle.records import Design, Options, Outcome
 from curricle.seeds import derive
+from curricle.world import World
 
 
 class RandomOptions(Options):
@@ -28,9 +29,13 @@ class RandomAgent(Agent):
     Options = RandomOptions
     options: RandomOptions
 
+    def __init__(self, world: World, options: RandomOptions | None = None, seed: int = 0) -> None:
+        super().__init__(world, options, seed)
+        self.vectors = vector_world(world, self.id)
+
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Act for the whole budget; the outcomes are those of chance."""
-        world = vector_world(self.world, self.id)
+        world = self.vectors
         owners = share_out(len(designs), self.options.environments)
         vector = world.vector([world.setting(designs[owner].setting) for owner in owners])
         tally = Tally(world, designs, owners)
@@ -45,7 +50,7 @@ class RandomAgent(Agent):
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
         """Play at random from the given seeds."""
-        world = vector_world(self.world, self.id)
+        world = self.vectors
         probe = world.vector([world.original])
         spaces = [copy.deepcopy(probe.single_action_space) for _ in seeds]
         probe.close()

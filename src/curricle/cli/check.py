@@ -1,6 +1,6 @@
 """The command that tries a world out before anything is trained in it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -8,29 +8,40 @@ import typer
 
 from curricle.cli.shell import WorldName, app, say
 from curricle.errors import WorldError
+from curricle.records import Message, Task, Verdict
 from curricle.registry import find
-from curricle.seeds import generator
+from curricle.seeds import for_test, generator
 from curricle.setting import Setting
-from curricle.world import VectorWorld
+from curricle.world import TaskWorld, VectorWorld, World
 
-Steps = Annotated[int, typer.Option(min=1, help="Steps played by chance in each setting.")]
+Steps = Annotated[int, typer.Option(min=1, help="Steps played by chance in each setting of simulators.")]
+Tasks = Annotated[int, typer.Option(min=1, help="Tasks drawn of each setting of text tasks.")]
 Count = Annotated[int, typer.Option("--random", min=0, help="Random settings to try.")]
+JUNK = ("", "?", "I do not know.", "[]", "{}", "0", "yes")
+"""Answers that should earn nothing, beside the task's own words; some may be right by chance, and are counted."""
 
 
 @app.command()
-def check(world: WorldName, steps: Steps = 300, count: Count = 20) -> None:
-    """Try a world of simulators: build the original, what eases each skill and random settings, and play by chance."""
-    made = find(VectorWorld, world)()
+def check(world: WorldName, steps: Steps = 300, tasks: Tasks = 8, count: Count = 20) -> None:
+    """Try a world before anything is trained in it: the original, what eases each skill, and random settings.
+
+    Simulators are played by chance; text tasks are drawn, and given their solutions and junk as answers.
+    """
+    made = find(World, world)()
     rng = generator(0, "check")
     settings = {"the original": made.original}
     settings |= {f"eased for {s.name}": made.setting(s.eased_by) for s in made.skills if s.eased_by}
     settings |= {f"random setting {i + 1}": made.Setting.sample(rng) for i in range(count)}
-    made.vector(list(settings.values())).close()  # all at once, as agents practise: spaces must agree
+    if isinstance(made, VectorWorld):
+        made.vector(list(settings.values())).close()  # all at once, as agents practise: spaces must agree
     for name, setting in settings.items():
-        say(f"{name}: {_played(made, setting, steps)}")
-    for line in _advice(made):
+        if isinstance(made, VectorWorld):
+            say(f"{name}: {_played(made, setting, steps)}")
+        elif isinstance(made, TaskWorld):
+            say(f"{name}: {_answered(made, setting, tasks)}")
+    for line in [*_advice(made), *(_advice_on_tasks(made) if isinstance(made, TaskWorld) else ())]:
         say(f"note: {line}")
-    say(f"{made.id}: {len(settings)} settings built and played")
+    say(f"{made.id}: {len(settings)} settings tried")
 
 
 def _played(world: VectorWorld, setting: Setting, steps: int) -> str:
@@ -63,7 +74,55 @@ def _course(world: VectorWorld, setting: Setting, steps: int) -> tuple[int, Mapp
     return ended, shown, round(total, 9)
 
 
-def _advice(world: VectorWorld) -> list[str]:
+def _answered(world: TaskWorld, setting: Setting, count: int) -> str:
+    """What solutions and junk earn in a setting; drawn twice from one seed, which must give the same tasks."""
+    tasks = world.draw(setting, count, 1)
+    if [task.to_json() for task in world.draw(setting, count, 1)] != [task.to_json() for task in tasks]:
+        raise WorldError(
+            f"{world.id} gave different tasks for the same seed in {setting!r}: its luck must come from the seed"
+        )
+    known = [task for task in tasks if world.solution(task)]
+    for task in known:
+        verdict = _judged(world, task, world.solution(task))
+        if verdict.reward < 1 or task.skill not in verdict.skills:
+            raise WorldError(
+                f"{world.id}: its own solution {list(world.solution(task))!r:.200} of task {task.id} earns "
+                f"{verdict.reward:g} and shows {list(verdict.skills)} instead of {task.skill!r}; {verdict.why}"
+            )
+    answers = [(task, junk) for task in tasks for junk in (*JUNK, task.prompt[-1].content)]
+    paid = [junk for task, junk in answers if _judged(world, task, [junk]).reward > 0]
+    earned = f"something {len(paid)} of {len(answers)} times: {sorted(set(paid))!r:.100}" if paid else "nothing"
+    return f"{count} tasks, {len(known)} solved by their solutions; junk earns {earned}"
+
+
+def _judged(world: TaskWorld, task: Task, words: Sequence[str]) -> Verdict:
+    """What an agent that says these words, turn by turn, would earn."""
+    transcript = list[Message]()
+    try:
+        for line in words:
+            transcript.append(Message(role="assistant", content=line))
+            if (said := world.reply(task, transcript)) is None:
+                break
+            transcript.append(said)
+        return world.score(task, transcript)
+    except Exception as error:
+        what = f"{world.id} broke down on the words {list(words)!r:.200} in task {task.id}"
+        raise WorldError(f"{what}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+def _advice_on_tasks(world: TaskWorld) -> list[str]:
+    """What a world of tasks can do without, but agents learn and are tested better with."""
+    notes, home = [], world.original
+    practised = {str(task.prompt) for seed in range(20) for task in world.draw(home, 20, seed)}
+    tested = [str(task.prompt) for index in range(5) for task in world.draw(home, 20, for_test(index))]
+    if seen := sum(prompt in practised for prompt in tested):
+        notes.append(f"{seen} of {len(tested)} test tasks come up in practice too; hold some out (seeds.is_for_test)")
+    if not any(world.solution(task) for task in world.draw(home, 4, 1)):
+        notes.append("no solution(): whether right answers are paid was not tried, and agents cannot imitate (warm)")
+    return notes
+
+
+def _advice(world: World) -> list[str]:
     """What a world can do without, but designers do better with."""
     bare = [skill.name for skill in world.skills if not skill.eased_by]
     open_ended = [knob.name for knob in world.Setting.knobs() if not knob.harder]

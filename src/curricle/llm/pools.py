@@ -1,6 +1,7 @@
 """Pools: the tasks and traces that both players of GenEnv gather, as Parquet that verl and TRL read as it is.
 
-`D_train`, the agent's: one row a task that was tried, with its best valid trace; practice draws old tasks from it.
+`D_train`, the agent's: one row a task with a valid trace, with the best of them, and as `weight` what that one earned;
+practice draws old tasks from it.
 `D_env`, the environment policy's: one row a task it wrote, conditioning to task, with the weight it was trained with (0
 where it was not) and, where it was dropped, why. Every task it ever wrote is a row, so nothing goes uncounted.
 

@@ -22,6 +22,8 @@ REPORTED = (
     "design/stuck",
     "design/kl_initial",
     "practice/success",
+    "practice/endless",
+    "practice/unjudged",
     "practice/kl",
 )
 

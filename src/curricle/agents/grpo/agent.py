@@ -113,7 +113,7 @@ class GRPO(Agent):
         self._warm_up()
         o, drawn = self.options, list[list[Slot]]()
         for number, (design, seed) in enumerate(zip(designs, seeds, strict=True)):
-            tasks = self.tasks.tasks(self.tasks.setting(design.setting), episodes, seed)
+            tasks = self.tasks.draw(self.tasks.setting(design.setting), episodes, seed)
             drawn.append([(task, number) for task in tasks])
         counts = Counts(self.tasks, designs)
         self.sampler.refresh()
@@ -163,7 +163,7 @@ class GRPO(Agent):
         (group,) = self.causal.optimizer.param_groups
         group["lr"] = o.warm_rate or o.rate
         while self.warmed < o.warm:
-            tasks = self.tasks.tasks(home, self.grpo.width, derive(self.seed, "warm", self.warmed))
+            tasks = self.tasks.draw(home, self.grpo.width, derive(self.seed, "warm", self.warmed))
             loss = imitate(self.tasks, tasks, self.causal, o.most_tokens, o.turns, o.micro)
             self.warmed += 1
             report(0, {"practice/warm_loss": loss})
@@ -183,7 +183,7 @@ class GRPO(Agent):
                 known = list(self.pool.values())
                 yield known[int(rng.integers(len(known)))].task, -1
             else:
-                yield self.tasks.tasks(settings[owner], 1, derive(seed, "task", number))[0], owner
+                yield self.tasks.draw(settings[owner], 1, derive(seed, "task", number))[0], owner
             number += 1
 
     def _rollout(self, slots: Sequence[Slot]) -> list[Attempt]:
@@ -227,8 +227,8 @@ class GRPO(Agent):
         info = {**row.info, "attempts": row.info["attempts"] + len(group), "successes": row.info["successes"] + solved}
         if best.verdict.reward > row.info["reward"]:
             *before, last = best.transcript  # a valid trace ends with the agent's own words
-            row = row.model_copy(update={"completion": last.content, "before": tuple(before)})
-            info["reward"] = best.verdict.reward
+            said = {"completion": last.content, "before": tuple(before), "weight": best.verdict.reward}
+            row, info["reward"] = row.model_copy(update=said), best.verdict.reward
         self.pool[key] = row.model_copy(update={"info": info})
         while len(self.pool) > self.options.pool:
             del self.pool[next(iter(self.pool))]

@@ -6,8 +6,11 @@ A response is judged as it is; the verifier sees nothing else. One that never en
 stands in it, in practice and in tests.
 """
 
+import logging
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from curricle.llm.causal import Causal
 from curricle.llm.chat import answered, rendered, spoken
@@ -16,6 +19,9 @@ from curricle.records import Design, Frozen, Message, Outcome, Task, Verdict
 from curricle.seeds import derive
 from curricle.world import TaskWorld
 
+LOG = logging.getLogger("curricle")
+COMPLAINTS = set[tuple[str, str, str]]()
+"""What was said of worlds that broke down: once is enough."""
 FAULTS = ("endless", "empty", "too_long", "unjudged")
 """Ran into the token limit; said nothing; the conversation outgrew the model; the verifier broke down."""
 Speak = Callable[[Sequence[list[int]], int], list[Reply]]
@@ -104,7 +110,7 @@ def _goes_on(one: Attempt, world: TaskWorld, causal: Causal, room: int) -> bool:
     try:
         said = world.reply(one.task, one.transcript)
     except Exception as error:  # a model's words may break a world; that is data, not a reason to stop
-        one.fault, one.verdict = "unjudged", Verdict(reward=0.0, why=f"{type(error).__name__}: {error}"[:200])
+        _give_up(one, world, "reply", error)
         return False
     if said is None:
         return False
@@ -126,7 +132,20 @@ def _judge(one: Attempt, world: TaskWorld) -> None:
     try:
         one.verdict = world.score(one.task, one.transcript)
     except Exception as error:
-        one.fault, one.verdict = "unjudged", Verdict(reward=0.0, why=f"{type(error).__name__}: {error}"[:200])
+        _give_up(one, world, "score", error)
+
+
+def _give_up(one: Attempt, world: TaskWorld, where: str, error: Exception) -> None:
+    """Count an attempt that its world cannot deal with for nothing, and say so the first time."""
+    why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    one.fault, one.verdict = "unjudged", Verdict(reward=0.0, why=why)
+    kind = (world.id, where, type(error).__name__)
+    if kind not in COMPLAINTS:
+        COMPLAINTS.add(kind)
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(at.filename).name}, line {at.lineno}"
+        words = "%s: %s broke down: %s (%s); attempts with which it does earn nothing (practice/unjudged)"
+        LOG.warning(words, world.id, where, why, place)
 
 
 class Counts:

@@ -160,7 +160,7 @@ class Writer:
 
     def _begin(self) -> None:
         """Turn to the next knob."""
-        self._at, self._said, self._text, self._length = 0, "", list[int](), 0
+        self._at, self._said, self._text, self._signs, self._length = 0, "", list[int](), 0, 0
         self._left, self._open, self._span = list[Choice](), False, None
         if self._todo:
             k = self._todo[0]
@@ -170,7 +170,7 @@ class Writer:
 
     def _go_on(self) -> None:
         """Turn to the next piece of a text."""
-        self._at, self._text, self._span, self._open = 0, [], None, True
+        self._at, self._text, self._signs, self._span, self._open = 0, [], 0, None, True
         what = self.form.follows(self._todo[0], self._said)
         if isinstance(what, Span):
             self._span = what
@@ -186,8 +186,15 @@ class Writer:
             self._hear_piece(token)
         else:
             self._hear_text(token)
-        if not self.done and self._length >= self.per_text:
+        if not self.done and (self._length >= self.per_text or self._outgrown()):
             self.fault = "endless"
+
+    def _outgrown(self) -> bool:
+        """Whether a text is longer already than its knob takes, its closing fence allowed for."""
+        most = (self._todo[0].high or 0) + len(FENCE) + 2  # or half a character
+        if not self._open or len(self._said) + self._signs <= most:  # signs are too many rather than too few
+            return False
+        return len(self.unfinished.strip()) > most
 
     def _hear_piece(self, token: int) -> None:
         self._left = [(v, tokens) for v, tokens in self._left if tokens[self._at] == token]
@@ -210,6 +217,7 @@ class Writer:
     def _hear_text(self, token: int) -> None:
         decode, wrong = self.form.tokenizer.decode, self._span is not None and token in self.banned()
         self._text.append(token)
+        self._signs += len(decode([token], skip_special_tokens=False))
         if self._span:
             text = decode(self._text, skip_special_tokens=False)
             if wrong:
