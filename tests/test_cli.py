@@ -1,5 +1,6 @@
 """The command line, as a user meets it: real processes, exit codes, what goes to stdout and what to stderr."""
 
+import io
 import os
 import pty
 import signal
@@ -10,6 +11,9 @@ from functools import partial
 
 import pytest
 from parts import ROOT
+from rich.console import Console
+
+from curricle.views.progress import Progress
 
 VAULT = f"{ROOT}/examples/vault.py:Vault"
 QUICK = ["--set", "schedule.per_cycle=400", "--set", "schedule.final=100", "--set", "schedule.cycles=2"]
@@ -24,8 +28,9 @@ def test_run_then_show_then_resume(tmp_path):
     first = curricle("run", VAULT, "--out", tmp_path / "run", "--seed", 3, "--designer", "random", *QUICK)
     assert first.returncode == 0, first.stderr
     assert first.stderr.splitlines() == [
-        f"{tmp_path / 'run'}: world vault-v1, designer random-v1, agent tabular-v1, seed 3"
-    ], "quiet when nobody watches"
+        f"{tmp_path / 'run'}: world vault-v1, designer random-v1, agent tabular-v1, seed 3",
+        "cycle 1: random-v1 designs",
+    ], "no bars when nobody watches"
     for word in ("open_1", "open_3", "cycle 1", "cycle 2", "final", "headline", "reward", "training attempts"):
         assert word in first.stdout
     assert curricle("show", tmp_path / "run").stdout == first.stdout
@@ -135,3 +140,16 @@ def test_version():
     from curricle import __version__
 
     assert curricle("--version").stdout.strip() == f"curricle {__version__}"
+
+
+def test_a_log_gets_a_sign_of_life_now_and_then(monkeypatch):
+    text = io.StringIO()
+    with Progress(Console(file=text)) as progress:
+        progress.begin("cycle 1: someone designs", 0, "")
+        progress.begin("cycle 1: practice", 100, "steps")
+        progress.report(10, 10, {})
+        assert text.getvalue() == "cycle 1: someone designs\n", "the first, and nothing more within a minute"
+        monkeypatch.setattr("curricle.views.progress.EVERY", 0.0)
+        progress.report(5000, 5000, {})
+        progress.begin("cycle 2: someone designs", 0, "")
+    assert text.getvalue().splitlines()[1:] == ["cycle 1: practice: 5,000 of 100 steps", "cycle 2: someone designs"]

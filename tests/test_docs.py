@@ -166,8 +166,8 @@ def test_crafter_page_runs(at_root):
 
 
 def test_the_page_on_worlds_runs(at_root):
-    (text,) = blocks((ROOT / "docs" / "your-world.md").read_text(), "sh")
-    for line in text.strip().splitlines():
+    found = blocks((ROOT / "docs" / "your-world.md").read_text(), "sh")
+    for line in "".join(found).strip().splitlines():
         words = shlex.split(line, comments=True)
         small = ["--set", "schedule.final=400", "--set", "schedule.per_cycle=400"] if words[1] == "run" else []
         done = CliRunner().invoke(app, [*words[1:], *small])

@@ -1,5 +1,6 @@
-"""Progress in the terminal: the running step with steps/s and the time left; silent when stderr is no terminal."""
+"""Progress in the terminal: the running step with steps/s and the time left; elsewhere a line a minute at most."""
 
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
@@ -22,6 +23,10 @@ class Rate(ProgressColumn):
         return Text(f"{task.speed:,.0f} {task.fields['unit']}/s", style="cyan")
 
 
+EVERY = 60.0
+"""Seconds between two lines where there is no terminal."""
+
+
 class Progress(Watcher):
     """A watcher that draws one bar, for the step that is running."""
 
@@ -29,7 +34,7 @@ class Progress(Watcher):
         columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeRemainingColumn())
         self.bars = Bars(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.task = self.bars.add_task("starting", total=None, unit="")
-        self.title = ""
+        self.console, self.title, self.total, self.unit, self.told = console, "", 0, "", -EVERY
 
     def __enter__(self) -> Self:
         self.bars.start()
@@ -43,10 +48,18 @@ class Progress(Watcher):
     def begin(self, title: str, total: int, unit: str) -> None:
         """Show the step; the parts of one long practice share a bar."""
         if title != self.title:
-            self.title = title
+            self.title, self.total, self.unit = title, total, unit
             self.bars.reset(self.task, description=title, total=total or None, unit=unit)
+            self._say(title)
 
     def report(self, at: int, done: int, metrics: Mapping[str, float]) -> None:
         """Move the bar."""
         if done:
             self.bars.update(self.task, completed=done)
+            self._say(f"{self.title}: {done:,} of {self.total:,} {self.unit}")
+
+    def _say(self, line: str) -> None:
+        """A sign of life in a log."""
+        if not self.console.is_terminal and time.monotonic() - self.told >= EVERY:
+            self.told = time.monotonic()
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
