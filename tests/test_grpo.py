@@ -195,7 +195,7 @@ def test_running_out_of_memory_is_told_in_words(monkeypatch):
 
 
 def test_solutions_are_needed_for_that_and_only_the_agents_own_turns_are_learnt():
-    with pytest.raises(AgentError, match=r"pick-v1 gave none.* use warm = 0"):
+    with pytest.raises(AgentError, match=r"pick-v1 gave none.*curricle check.* warm = 0"):
         agent(warm=1).measure([Pick().unaltered()], [1], 1)
     one = agent(Solved())
     example = solved(Solved(), Solved().tasks(Solved.Setting(), 1, 0)[0], one.causal, 4, 2)

@@ -22,8 +22,10 @@ def table(folder: Path | str) -> Group:
     done = finished(config, scores)
     aims = {(step.cycle, design.aim) for step, design in read_records(folder, Design)}
     names = [config[part]["id"].rpartition("/")[2] for part in ("world", "designer", "agent")]
+    title = Text(", ".join([*names, f"seed {config['seed']}"]))
     shown = Table(
-        title=Text(", ".join([*names, f"seed {config['seed']}"])),
+        title=title,
+        min_width=min(len(title) + 2, 100),
         caption="success in %, mean ± one std over test seeds; * aimed at in that cycle",
     )
     shown.add_column("skill")

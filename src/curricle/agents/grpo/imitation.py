@@ -20,7 +20,8 @@ def imitate(world: TaskWorld, tasks: Sequence[Task], causal: Causal, room: int, 
     shown = [example for task in tasks if (example := solved(world, task, causal, room, turns))]
     if not shown:
         raise AgentError(
-            f"warm needs solutions, and {world.id} gave none that it scores as right within {turns} turns; use warm = 0"
+            f"warm needs solutions, and {world.id} gave none that it scores as right within {turns} turns; "
+            "`curricle check` says what becomes of them, and warm = 0 goes without"
         )
     return step(causal, shown, 0.0, float("inf"), micro)["loss"]
 
