@@ -94,7 +94,7 @@ def rows(folder):
 def test_what_to_watch_is_counted_from_the_records(tmp_path):
     """Six cycles in which the designs are solved more and more often while the score falls; a fallback is left out."""
     folder, world = tmp_path / "run", Pick()
-    schedule = {"cycles": 7, "designs": 3, "per_cycle": 4}
+    schedule = {"cycles": 7, "designs": 3, "per_cycle": 4, "final": 0}
     designer = {"id": "fixed-v1", "of_options": {"alpha": 0.4, "k_min": 0.1}}
     names = {"world": {"id": "pick-v1"}, "designer": designer, "agent": {"id": "grpo-v1"}, "seed": 1}
     written, stood_in = Design(setting={}, by="fixed-v1"), Design(setting={}, by="language-v1 fallback")
