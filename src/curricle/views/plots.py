@@ -100,7 +100,7 @@ def _knobs(designed: Sequence[tuple[int, Outcome]], original: Mapping[str, Value
     rows = -(-len(shown) // COLUMNS)
     figure, axes = _figure(rows, COLUMNS, 3 * COLUMNS, 2.1 * rows + 0.6)
     for axis, name in zip(axes.flat, shown, strict=False):
-        _knob(axis, name, [(cycle, o.design.setting[name]) for cycle, o in designed], original[name])
+        _knob(axis, [(cycle, o.design.setting[name]) for cycle, o in designed], original[name])
         axis.set_title(f"{name} ({times[name] / len(settings):.0%})", fontsize=9)
     for axis in axes.flat[len(shown) :]:
         axis.set_visible(False)
@@ -109,7 +109,7 @@ def _knobs(designed: Sequence[tuple[int, Outcome]], original: Mapping[str, Value
     return figure
 
 
-def _knob(axis: "Axes", name: str, points: Sequence[tuple[int, Value]], home: Value) -> None:
+def _knob(axis: "Axes", points: Sequence[tuple[int, Value]], home: Value) -> None:
     """One knob: a dot for each value and cycle, larger where several designs share it."""
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for _, value in points)
     words = [] if numbers else sorted({str(value) for _, value in points} | {str(home)})
