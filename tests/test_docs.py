@@ -196,6 +196,13 @@ def test_the_benchmark_of_agents_runs():
         assert all(0 < share <= 1 for share in found["shares"].values()), found
 
 
+def test_the_benchmark_of_the_policy_runs():
+    world, small = str(ROOT / "examples" / "vault.py:Vault"), ["--cycles", "2", "--set", "schedule.per_cycle=400"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "policy.py"), world, *small, "--json"]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
+    assert set(found) == {"ms_a_design", "ms_an_update", "share_of_practice"} and min(found.values()) > 0
+
+
 GENENV = (ROOT / "docs" / "genenv.md").read_text()
 
 

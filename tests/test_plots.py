@@ -93,7 +93,7 @@ def test_knobs_that_are_moved_most_come_first(tmp_path, monkeypatch):
     moves = [{"often": 5}, {"often": 6, "rare": 1}, {"often": 7}, {}]
     made = [Outcome(design=Design(setting={**home, **move}), attempts=1, successes=0, spent=1) for move in moves]
     figure = view._knobs([(cycle, outcome) for cycle, outcome in enumerate(made)], home)
-    assert figure.axes[0].get_title() == "often (75%)" and "1 others less often" in figure.get_suptitle()
+    assert figure.axes[0].get_title() == "often (75%)" and "less often moved: 1 more" in figure.get_suptitle()
     assert not any(axis.get_visible() for axis in figure.axes[1:])
 
 

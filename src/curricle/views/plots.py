@@ -104,7 +104,7 @@ def _knobs(designed: Sequence[tuple[int, Outcome]], original: Mapping[str, Value
         axis.set_title(f"{name} ({times[name] / len(settings):.0%})", fontsize=9)
     for axis in axes.flat[len(shown) :]:
         axis.set_visible(False)
-    left = f"; {len(moved) - len(shown)} others less often" if len(moved) > len(shown) else ""
+    left = f"; less often moved: {len(moved) - len(shown)} more" if len(moved) > len(shown) else ""
     figure.suptitle(f"Knobs over cycles (share of the designs that move it{left})", fontsize=10)
     return figure
 
