@@ -1,6 +1,7 @@
 """GenEnv against its ablations, at an equal number of agent samples.
 
     python experiments/genenv.py run --out FILE [--world sums] [--seeds 0 1 2] [--arms A ...] [--minutes 9] [--set ...]
+    python experiments/genenv.py run --out FILE --processes 5 ...      as many runs at a time, all on one GPU
     python experiments/genenv.py table FILE
 
 Worlds: `tools`, tool calls of all kinds; `sums`, a family of reasoning-gym of which the environment chooses the level.
@@ -13,10 +14,14 @@ held-out score and success in the designs after every cycle, the config, the mac
 """
 
 import argparse
+import itertools
 import json
 import statistics
+import subprocess
+import sys
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +152,8 @@ def _portable(values: Any) -> Any:
 
 def run(args: argparse.Namespace) -> None:
     """Go through all arms and seeds that the file does not have yet."""
+    if args.processes > 1:
+        return side_by_side(args)
     base = config.override(config.load(str(BASE)), [*COMMON, *WORLDS[args.world], *args.set])
     clock, out = Clock(args.minutes), Path(args.out)
     known = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
@@ -168,6 +175,22 @@ def run(args: argparse.Namespace) -> None:
             with out.open("a") as file:
                 file.write(json.dumps(line(folder, name, seed, args.world)) + "\n")
     print("all runs are done")
+
+
+def side_by_side(args: argparse.Namespace) -> None:
+    """Each arm and seed in a process of its own: a small model leaves most of a GPU idle."""
+    same = ["--out", args.out, "--world", args.world, "--work", args.work, *(["--set", *args.set] if args.set else [])]
+    end = time.monotonic() + 60 * args.minutes
+
+    def one(job: tuple[int, str]) -> int:
+        left = max(0.0, (end - time.monotonic()) / 60)
+        of = ["--seeds", str(job[0]), "--arms", job[1], "--minutes", str(left)]
+        return subprocess.run([sys.executable, __file__, "run", *same, *of]).returncode
+
+    with ThreadPoolExecutor(args.processes) as pool:
+        failed = sum(code != 0 for code in pool.map(one, itertools.product(args.seeds, args.arms)))
+    if failed:
+        sys.exit(f"{failed} runs failed; the same command tries them again")
 
 
 def table(args: argparse.Namespace) -> None:
@@ -195,6 +218,7 @@ def main() -> None:
     go.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     go.add_argument("--arms", nargs="+", default=["before", "genenv", "random", "static", "agent_only"])
     go.add_argument("--minutes", type=float, default=1e9)
+    go.add_argument("--processes", type=int, default=1, help="Runs at a time; each takes some 20 GB of a GPU.")
     go.add_argument("--set", nargs="*", default=[], metavar="key=value")
     go.set_defaults(go=run)
     show = commands.add_parser("table")

@@ -6,15 +6,21 @@ ReLU, forth and back; of bytes, the first convolution too. They compute what `ne
 what a CPU runs and what the tests compare them with.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from curricle.agents import kernels
+from curricle.agents import kernels, norms
+
+if TYPE_CHECKING:
+    from curricle.agents.nets import Layer, Stage
 
 PROGRAMS = 528  # four for each of a large GPU's processors
+RESIDENT = 264  # two: what as many programs of a norm read stays in its cache until they read it again
 
 
 class _Entered(torch.autograd.Function):
@@ -22,28 +28,31 @@ class _Entered(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         n, height, width, colours = x.shape
         channels, kind = len(weight), _kind(weight)
-        high, wide = (height + 1) // 2, (width + 1) // 2
+        high, wide, pixel = (height + 1) // 2, (width + 1) // 2, max(4, 1 << (colours - 1).bit_length())
+        padded = torch.empty(n, 2 * high + 4, 2 * wide + 4, pixel, dtype=kind, device=x.device)
+        picture = {"HEIGHT": height, "WIDTH": width, "PIXEL": pixel}
+        kernels.pad[_grid(padded)](x, padded, COLOURS=colours, BLOCK=1024, **picture)
+        taps = torch.zeros(4, 4, pixel, channels, dtype=kind, device=x.device)
+        taps[:3, :3, :colours] = weight.permute(2, 3, 1, 0) / 255
         y = torch.empty((n, high, wide, channels), dtype=kind, device=x.device)
         place = torch.empty_like(y, dtype=torch.int8)
-        taps = weight.permute(2, 3, 1, 0).to(kind).contiguous()
-        shape = {"COLOURS": colours, "K": _power(9 * colours), "C": channels, "WIDE": _power(channels)}
-        shape |= {"HEIGHT": height, "WIDTH": width, "BLOCK": 64}
-        kernels.enter[(-(-high * wide // 64), n)](x, taps, bias, y, place, **shape)
-        ctx.save_for_backward(x, place)
-        ctx.launch, ctx.shape = shape, weight.shape
+        shape = {"C": channels, "WIDE": max(16, channels), "BLOCK": 64, **picture}
+        kernels.enter[(-(-high * wide // 64), n)](padded, taps, bias, y, place, **shape)
+        ctx.save_for_backward(padded, place)
+        ctx.launch, ctx.colours = shape, colours
         return y.permute(0, 3, 1, 2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Any:
-        x, place = ctx.saved_tensors
+        padded, place = ctx.saved_tensors
         dy = dy.permute(0, 2, 3, 1).contiguous()
-        shape, (channels, colours, *_) = ctx.launch, ctx.shape
-        programs = min(len(x), PROGRAMS)
-        dweight = torch.empty(programs, shape["K"], shape["WIDE"], device=x.device)
-        dbias = torch.empty(programs, shape["WIDE"], device=x.device)
-        kernels.enter_back[(programs,)](x, dy, place, dweight, dbias, len(x), num_warps=2, **shape)
-        taps = _added(dweight)[: 9 * colours, :channels].reshape(3, 3, colours, channels)
+        shape, programs = ctx.launch, min(len(dy), PROGRAMS)
+        pixel, channels, wide = shape["PIXEL"], shape["C"], shape["WIDE"]
+        dweight = torch.empty(programs, 16 * pixel, wide, device=dy.device)
+        dbias = torch.empty(programs, wide, device=dy.device)
+        kernels.enter_back[(programs,)](padded, dy, place, dweight, dbias, len(dy), **shape)
+        taps = _added(dweight).view(4, 4, pixel, wide)[:3, :3, : ctx.colours, :channels] / 255
         return None, taps.permute(3, 2, 0, 1), _added(dbias)[:channels]
 
 
@@ -77,12 +86,11 @@ class _Normed(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         z = z.contiguous(memory_format=torch.channels_last)
         x = None if x is None else x.contiguous(memory_format=torch.channels_last)
-        count, channels = z.shape[:2]
-        out, joined = torch.empty_like(z), z if x is None else torch.empty_like(z)
-        means, scales = torch.empty(2, count, device=z.device)
-        size, add = z[0].numel(), x is not None
-        shape = {"C": channels, "RELU": relu, "ADD": add, **_block(channels, size)}
-        kernels.norm[(count,)](z, z if x is None else x, gain, shift, out, joined, means, scales, size, eps, **shape)
+        out, joined, add = torch.empty_like(z), z if x is None else torch.empty_like(z), x is not None
+        means, scales = torch.empty(2, len(z), device=z.device)
+        shape = {"RELU": relu, "ADD": add, **_shape(z)}
+        given = z, z if x is None else x, gain, shift
+        norms.norm[(min(len(z), RESIDENT),)](*given, out, joined, means, scales, eps, len(z), **shape)
         ctx.save_for_backward(z, joined, gain, means, scales)
         ctx.launch = shape
         return (out, joined) if add else out
@@ -90,28 +98,65 @@ class _Normed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dout: Tensor, djoined: Tensor | None = None) -> Any:
-        z, joined, gain, means, scales = ctx.saved_tensors
+        z, *_ = ctx.saved_tensors
         dout = dout.contiguous(memory_format=torch.channels_last)
         skip = djoined is not None
         djoined = djoined.contiguous(memory_format=torch.channels_last) if djoined is not None else dout
         add, dz = ctx.launch["ADD"], torch.empty_like(z)
         dx = torch.empty_like(z) if add else dz
         shares = torch.empty(len(z), 2, z.shape[1], device=z.device)
-        kernels.norm_back[(len(z),)](
-            dout, djoined, z, joined, gain, means, scales, dz, dx, shares, z[0].numel(), SKIP=skip, **ctx.launch
-        )
+        given = dout, djoined, *ctx.saved_tensors
+        norms.norm_back[(min(len(z), RESIDENT),)](*given, dz, dx, shares, len(z), SKIP=skip, **ctx.launch)
         dgain, dshift = _added(shares)
         return dz, dx if add else None, dgain, dshift, None, None
+
+
+class _Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, gain: Tensor, shift: Tensor, gain2: Tensor, shift2: Tensor, *eps: float) -> Any:
+        ctx.set_materialize_grads(False)
+        z = z.contiguous(memory_format=torch.channels_last)
+        mid, out = torch.empty_like(z), torch.empty_like(z)
+        sums, moments = torch.empty(len(z), 2, z.shape[1], device=z.device), torch.empty(len(z), 4, device=z.device)
+        given, ctx.launch = (z, gain, shift, gain2, shift2), _shape(z)
+        norms.twice[(min(len(z), RESIDENT),)](*given, mid, out, sums, moments, *eps, len(z), **ctx.launch)
+        ctx.save_for_backward(z, gain, shift, gain2, sums, moments)
+        return out, mid
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dout: Tensor, dmid: Tensor | None = None) -> Any:
+        z, *_ = ctx.saved_tensors
+        dout, dz = dout.contiguous(memory_format=torch.channels_last), torch.empty_like(z)
+        skip = dmid is not None
+        dmid = dmid.contiguous(memory_format=torch.channels_last) if dmid is not None else dout
+        shares = torch.empty(len(z), 4, z.shape[1], device=z.device)
+        shape = ctx.launch | {"BLOCK": min(ctx.launch["BLOCK"], 8192)}  # four sums at once: more would not fit
+        given = dout, dmid, *ctx.saved_tensors
+        norms.twice_back[(min(len(z), RESIDENT),)](*given, dz, shares, len(z), SKIP=skip, **shape)
+        return dz, *_added(shares), None, None
+
+
+class _Recast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, kind: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
+        return _recast(weights, kind)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *slopes: Tensor) -> Any:
+        return None, *_recast(slopes, torch.float32)
+
+
+def _recast(tensors: Sequence[Tensor], kind: torch.dtype) -> tuple[Tensor, ...]:
+    made = [torch.empty_like(tensor, dtype=kind) for tensor in tensors]
+    torch._foreach_copy_(made, list(tensors))
+    return tuple(made)
 
 
 def _added(shares: Tensor) -> Tensor:
     """The sum over the first axis; a product with ones is faster than torch's sum along columns."""
     return (shares.new_ones(1, len(shares)) @ shares.flatten(1)).view(shares.shape[1:])
-
-
-def _power(size: int) -> int:
-    """The next power of two, and no less than a matrix product takes."""
-    return max(16, 1 << (size - 1).bit_length())
 
 
 def _kind(like: Tensor) -> torch.dtype:
@@ -127,11 +172,19 @@ def _grid(like: Tensor) -> tuple[int, int]:
     return -(-like[0].numel() // 1024), len(like)
 
 
-def _block(channels: int, size: int) -> dict[str, int]:
-    """What a program handles at a time: whole pixels, and no more than there are. Measured on an H200."""
+def _shape(z: Tensor) -> dict[str, int]:
+    """What a program of a norm handles at a time: whole pixels, and no more than there are. Measured on an H200."""
+    channels, size = z.shape[1], z[0].numel()
     large = size >= 65_536
     block = min(16_384 if large else 8_192, 1 << (size - 1).bit_length())
-    return {"BLOCK": max(channels, block), "num_warps": 16 if large else 8}
+    block = max(channels, block)
+    return {"size": size, "C": channels, "BLOCK": block, "WHOLE": size % block == 0, "num_warps": 16 if large else 8}
+
+
+def recast(weights: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Weights as a convolution takes them here, all in one go; and so their gradients on the way back."""
+    kind = _kind(weights[0]) if weights else torch.float32
+    return _Recast.apply(kind, *weights) if weights and kind != weights[0].dtype else weights
 
 
 def entered(x: Tensor, layer: torch.nn.Module) -> Tensor:
@@ -157,3 +210,28 @@ def joined(x: Tensor, z: Tensor, norm: torch.nn.Module) -> tuple[Tensor, Tensor]
     """The norm of x + relu(z), and x + relu(z) itself."""
     out, total = _Normed.apply(z, x, norm.weight, norm.bias, norm.eps, True)
     return out, total
+
+
+def twice(z: Tensor, norm: torch.nn.Module, after: torch.nn.Module) -> tuple[Tensor, Tensor]:
+    """The second norm of the first, and the first."""
+    out, mid = _Twice.apply(z, norm.weight, norm.bias, after.weight, after.bias, norm.eps, after.eps)
+    return out, mid
+
+
+def through(stages: Sequence["Stage"], x: Tensor) -> Tensor:
+    """The stages of an image network over bytes, with all between two convolutions in one kernel."""
+    layers = [layer for stage in stages for layer in stage.modules() if isinstance(layer, torch.nn.Conv2d)]
+    weights = dict[torch.nn.Module, Tensor](
+        zip(layers[1:], recast([layer.weight for layer in layers[1:]]), strict=True)
+    )
+    for stage, after in zip(stages, [*stages[1:], None], strict=True):
+        enter, blocks = stage.enter.layer, [cast("tuple[Layer, Layer]", block) for block in stage.blocks]
+        follow = [one.norm for one, _ in blocks] + [after.enter.norm if after else None]
+        x = entered(x, enter) if enter not in weights else pooled(F.conv2d(x, weights[enter], padding=1), enter.bias)
+        inner, x = twice(x, stage.norm, follow[0]) if follow[0] else (normed(x, stage.norm, relu=False),) * 2
+        for (one, two), following in zip(blocks, follow[1:], strict=True):
+            middle = normed(F.conv2d(inner, weights[one.layer], padding=1), two.norm, relu=True)
+            z = F.conv2d(middle, weights[two.layer], padding=1)
+            inner, x = joined(x, z, following) if following else (x + F.relu(z),) * 2
+        x = inner
+    return x

@@ -83,13 +83,9 @@ class Row:
 
     def __init__(self, network: nn.Module) -> None:
         self.pieces = list(network.parameters())
-        sizes = [piece.numel() for piece in self.pieces]
-        self.whole = nn.Parameter(shared(torch.empty(sum(sizes), device=self.pieces[0].device)))
-        for piece, part in zip(self.pieces, self.whole.data.split(sizes), strict=True):  # type: ignore[no-untyped-call]
-            view = part.view(piece.shape)
-            if piece.ndim == 4:  # filters lie channels-last, as pictures do
-                out, inward, height, width = piece.shape
-                view = part.view(out, height, width, inward).permute(0, 3, 1, 2)
+        self.sizes = [piece.numel() for piece in self.pieces]
+        self.whole = nn.Parameter(shared(torch.empty(sum(self.sizes), device=self.pieces[0].device)))
+        for piece, view in zip(self.pieces, self._views(self.whole.data), strict=True):
             view.copy_(piece.data)
             piece.data = view
         for buffer in network.buffers():
@@ -97,14 +93,23 @@ class Row:
 
     def slope(self, loss: Tensor, out: Tensor | None = None) -> Tensor:
         """The gradient of a loss, in the order of the row."""
-        slopes = torch.autograd.grad(loss, self.pieces, allow_unused=True)
-        return torch.cat([_laid(s, p) for s, p in zip(slopes, self.pieces, strict=True)], out=out)
+        slopes = torch.autograd.grad(loss, self.pieces, materialize_grads=True)
+        whole = torch.empty_like(self.whole.data) if out is None else out
+        torch._foreach_copy_(self._views(whole), list(slopes))
+        return whole
+
+    def _views(self, whole: Tensor) -> list[Tensor]:
+        """A row's numbers in the shapes of the parameters; filters lie channels-last, as pictures do."""
+        views = list[Tensor]()
+        for piece, part in zip(self.pieces, whole.split(self.sizes), strict=True):  # type: ignore[no-untyped-call]
+            flat = piece.ndim != 4
+            views.append(part.view(piece.shape) if flat else part.view(*_last(piece.shape)).permute(0, 3, 1, 2))
+        return views
 
 
-def _laid(slope: Tensor | None, piece: Tensor) -> Tensor:
-    if slope is None:
-        return torch.zeros(piece.numel(), device=piece.device)
-    return (slope.permute(0, 2, 3, 1) if slope.ndim == 4 else slope).reshape(-1)
+def _last(shape: Sequence[int]) -> tuple[int, ...]:
+    out, inward, height, width = shape
+    return out, height, width, inward
 
 
 class Pool:

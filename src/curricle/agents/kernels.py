@@ -1,4 +1,4 @@
-"""Kernels for images on a GPU, in Triton: what lies between two convolutions, in one pass over memory (`fused.py`).
+"""Kernels for images on a GPU, in Triton: the first convolution, and pooling (`fused.py`; norms: `norms.py`).
 
 Pictures lie channels-last, one after the other; the number of channels is a power of two. Loaded on a GPU only.
 """
@@ -10,45 +10,58 @@ NONE = tl.constexpr(9)  # the place of a maximum that ReLU cut off; others are 0
 
 
 @triton.jit
-def _patch(
-    x, i, j, there, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, COLOURS: tl.constexpr, K: tl.constexpr,
-    kind: tl.constexpr,
-):  # fmt: skip
-    """What a 3x3 filter sees of bytes around (i, j), as rows of K numbers from 0 to 1: taps first, colours within."""
-    k = tl.arange(0, K)
-    a, b = i[:, None] - 1 + (k // COLOURS // 3)[None, :], j[:, None] - 1 + (k // COLOURS % 3)[None, :]
-    inside = there[:, None] & (k < 9 * COLOURS)[None, :] & (a >= 0) & (a < HEIGHT) & (b >= 0) & (b < WIDTH)
-    source = (a * WIDTH + b) * COLOURS + (k % COLOURS)[None, :]
-    return (tl.load(x + source, mask=inside, other=0).to(tl.float32) / 255).to(kind)
+def pad(
+    x, y, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, COLOURS: tl.constexpr, PIXEL: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Bytes as numbers, two empty rows and columns before them and some after, `PIXEL` numbers a pixel.
+
+    So a 3x3 filter anywhere in a pooling window reads whole words, and asks nowhere whether it is still inside.
+    """
+    ROWS: tl.constexpr = 2 * ((HEIGHT + 1) // 2) + 4
+    COLUMNS: tl.constexpr = 2 * ((WIDTH + 1) // 2) + 4
+    picture, at = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    colour, j, i = at % PIXEL, at // PIXEL % COLUMNS - 2, at // (PIXEL * COLUMNS) - 2
+    inside = (i >= 0) & (i < HEIGHT) & (j >= 0) & (j < WIDTH) & (colour < COLOURS)
+    value = tl.load(x + picture * HEIGHT * WIDTH * COLOURS + (i * WIDTH + j) * COLOURS + colour, mask=inside, other=0)
+    tl.store(y + picture * ROWS * COLUMNS * PIXEL + at, value.to(tl.float32), mask=at < ROWS * COLUMNS * PIXEL)
+
+
+@triton.jit
+def _patch(x, row, column, k, WIDTH: tl.constexpr, PIXEL: tl.constexpr):
+    """What the filter at place `k` of each pooling window sees of a padded picture: 4x4 pixels, of which 3x3 count."""
+    COLUMNS: tl.constexpr = 2 * ((WIDTH + 1) // 2) + 4
+    tap = tl.arange(0, 16 * PIXEL)
+    start = ((2 * row + k // 3) * COLUMNS + 2 * column + k % 3) * PIXEL
+    return tl.load(x + start[:, None] + (tap // (4 * PIXEL) * COLUMNS * PIXEL + tap % (4 * PIXEL))[None, :])
 
 
 @triton.jit
 def enter(
     x, weight, bias, y, place, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
-    COLOURS: tl.constexpr, K: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    PIXEL: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Convolution, bias, max-pooling and ReLU of bytes: the largest picture of the network is never written down."""
+    """Convolution, bias, max-pooling and ReLU of `pad`: the largest picture of the network is never written down."""
     high: tl.constexpr = (HEIGHT + 1) // 2
     wide: tl.constexpr = (WIDTH + 1) // 2
     picture, at = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there, column, row = at < high * wide, at % wide, at // wide
+    there, near = at < high * wide, tl.minimum(at, high * wide - 1)
+    column, row = near % wide, near // wide
     x, y, place = (
-        x + picture * HEIGHT * WIDTH * COLOURS,
+        x + picture * (2 * high + 4) * (2 * wide + 4) * PIXEL,
         y + picture * high * wide * C,
         place + picture * high * wide * C,
     )
     channel = tl.arange(0, WIDE)
     taken = tl.load(
-        weight + tl.arange(0, K)[:, None] * C + channel[None, :],
-        mask=(tl.arange(0, K) < 9 * COLOURS)[:, None] & (channel < C)[None, :], other=0.0,
-    )  # fmt: skip
+        weight + tl.arange(0, 16 * PIXEL)[:, None] * C + channel[None, :], mask=(channel < C)[None, :], other=0.0
+    )
     best = tl.full((BLOCK, WIDE), float("-inf"), tl.float32)
     where = tl.full((BLOCK, WIDE), 0, tl.int32)
     for k in range(9):
         i, j = 2 * row - 1 + k // 3, 2 * column - 1 + k % 3
-        inside = there & (i >= 0) & (i < HEIGHT) & (j >= 0) & (j < WIDTH)
-        seen = _patch(x, i, j, inside, HEIGHT, WIDTH, COLOURS, K, weight.dtype.element_ty)
-        value = tl.where(inside[:, None], tl.dot(seen, taken, input_precision="ieee"), float("-inf"))
+        inside = (i >= 0) & (i < HEIGHT) & (j >= 0) & (j < WIDTH)
+        seen = tl.dot(_patch(x, row, column, k, WIDTH, PIXEL), taken, input_precision="ieee")
+        value = tl.where(inside[:, None], seen, float("-inf"))
         higher = value > best
         best, where = tl.where(higher, value, best), tl.where(higher, k, where)
     best += tl.load(bias + channel, mask=channel < C, other=0.0)[None, :]
@@ -60,29 +73,28 @@ def enter(
 @triton.jit
 def enter_back(
     x, dy, place, dweight, dbias, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
-    COLOURS: tl.constexpr, K: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    PIXEL: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Gradients of filters and bias over every so many-th picture; programs' shares are added up afterwards."""
     high: tl.constexpr = (HEIGHT + 1) // 2
     wide: tl.constexpr = (WIDTH + 1) // 2
     channel = tl.arange(0, WIDE)
-    filters, level = tl.zeros((K, WIDE), tl.float32), tl.zeros((BLOCK, WIDE), tl.float32)
+    filters, level = tl.zeros((16 * PIXEL, WIDE), tl.float32), tl.zeros((BLOCK, WIDE), tl.float32)
     for picture in range(tl.program_id(0), count, tl.num_programs(0)):
         base = tl.zeros((), tl.int64) + picture  # many pictures reach beyond 32 bits
+        here = x + base * (2 * high + 4) * (2 * wide + 4) * PIXEL
         for start in range(0, high * wide, BLOCK):
             at = start + tl.arange(0, BLOCK)
-            there, column, row = at < high * wide, at % wide, at // wide
+            there, near = at < high * wide, tl.minimum(at, high * wide - 1)
             source, ok = at[:, None] * C + channel[None, :], there[:, None] & (channel < C)[None, :]
             slope = tl.load(dy + base * high * wide * C + source, mask=ok, other=0.0)
             won = tl.load(place + base * high * wide * C + source, mask=ok, other=NONE)
             level += tl.where(won != NONE, slope, 0.0).to(tl.float32)
             for k in range(9):
-                i, j = 2 * row - 1 + k // 3, 2 * column - 1 + k % 3
-                here = x + base * HEIGHT * WIDTH * COLOURS
-                seen = _patch(here, i, j, there, HEIGHT, WIDTH, COLOURS, K, dy.dtype.element_ty)
+                seen = _patch(here, near // wide, near % wide, k, WIDTH, PIXEL)
                 mine = tl.where(won == k, slope, 0.0).to(dy.dtype.element_ty)
                 filters += tl.dot(tl.trans(seen), mine, input_precision="ieee")
-    target = tl.program_id(0) * K * WIDE + tl.arange(0, K)[:, None] * WIDE + channel[None, :]
+    target = tl.program_id(0) * 16 * PIXEL * WIDE + tl.arange(0, 16 * PIXEL)[:, None] * WIDE + channel[None, :]
     tl.store(dweight + target, filters)
     tl.store(dbias + tl.program_id(0) * WIDE + channel, tl.sum(level, 0))
 
@@ -128,85 +140,6 @@ def pool_back(dy, place, dz, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, C: tl.co
             mine = (i - 2 * row + 1) * 3 + (j - 2 * column + 1)
             source = (row * wide + column) * C + channel
             won = tl.load(place + source, mask=window, other=NONE).to(tl.int32) == mine
-            slope += tl.load(dy + source, mask=window & won, other=0.0).to(tl.float32)
+            given = tl.load(dy + source, mask=window, other=0.0).to(tl.float32)  # all of a word, used or not
+            slope += tl.where(won, given, 0.0)
     tl.store(dz + at, slope, mask=there)
-
-
-@triton.jit
-def norm(
-    z, x, gain, shift, out, joined, means, scales, size, eps,
-    C: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """One picture a program: v = relu(z) or z, plus x; out = v normalised over the whole picture."""
-    first, lane = tl.program_id(0).to(tl.int64) * size, tl.arange(0, BLOCK)
-    total, square = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, size, BLOCK):
-        there, at = start + lane < size, first + start + lane
-        value = tl.load(z + at, mask=there, other=0.0).to(tl.float32)
-        if RELU:
-            value = tl.maximum(value, 0.0)
-        if ADD:
-            value += tl.load(x + at, mask=there, other=0.0).to(tl.float32)
-            value = value.to(joined.dtype.element_ty).to(tl.float32)
-            tl.store(joined + at, value, mask=there)
-        total += value
-        square += value * value
-    mean = tl.sum(total) / size
-    scale = tl.rsqrt(tl.maximum(tl.sum(square) / size - mean * mean, 0.0) + eps)
-    tl.store(means + tl.program_id(0), mean)
-    tl.store(scales + tl.program_id(0), scale)
-    slope, level = tl.load(gain + lane % C) * scale, tl.load(shift + lane % C)
-    for start in range(0, size, BLOCK):
-        there, at = start + lane < size, first + start + lane
-        if ADD:
-            value = tl.load(joined + at, mask=there, other=0.0).to(tl.float32)
-        else:
-            value = tl.load(z + at, mask=there, other=0.0).to(tl.float32)
-            if RELU:
-                value = tl.maximum(value, 0.0)
-        tl.store(out + at, (value - mean) * slope + level, mask=there)
-
-
-@triton.jit
-def norm_back(
-    dout, djoined, z, joined, gain, means, scales, dz, dx, shares, size,
-    C: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr, SKIP: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Gradients of `norm`; those of gain and shift are left picture by picture, to be added up in a fixed order."""
-    first, lane = tl.program_id(0).to(tl.int64) * size, tl.arange(0, BLOCK)
-    mean, scale = tl.load(means + tl.program_id(0)), tl.load(scales + tl.program_id(0))
-    weight = tl.load(gain + lane % C)
-    along, level = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, size, BLOCK):
-        there, at = start + lane < size, first + start + lane
-        slope = tl.load(dout + at, mask=there, other=0.0).to(tl.float32)
-        if ADD:
-            value = tl.load(joined + at, mask=there, other=0.0).to(tl.float32)
-        else:
-            value = tl.load(z + at, mask=there, other=0.0).to(tl.float32)
-            if RELU:
-                value = tl.maximum(value, 0.0)
-        along += slope * (value - mean) * scale
-        level += slope
-    share = shares + 2 * tl.program_id(0) * C + tl.arange(0, C)
-    tl.store(share, tl.sum(tl.reshape(along, (BLOCK // C, C)), 0))
-    tl.store(share + C, tl.sum(tl.reshape(level, (BLOCK // C, C)), 0))
-    turn, lift = tl.sum(along * weight) / size, tl.sum(level * weight) / size
-    for start in range(0, size, BLOCK):
-        there, at = start + lane < size, first + start + lane
-        slope = tl.load(dout + at, mask=there, other=0.0).to(tl.float32) * weight
-        raw = tl.load(z + at, mask=there, other=0.0).to(tl.float32)
-        if ADD:
-            value = tl.load(joined + at, mask=there, other=0.0).to(tl.float32)
-        elif RELU:
-            value = tl.maximum(raw, 0.0)
-        else:
-            value = raw
-        slope = scale * (slope - lift - (value - mean) * scale * turn)
-        if SKIP:
-            slope += tl.load(djoined + at, mask=there, other=0.0).to(tl.float32)
-        if ADD:
-            tl.store(dx + at, slope, mask=there)
-        if RELU:
-            slope = tl.where(raw > 0, slope, 0.0)
-        tl.store(dz + at, slope, mask=there)

@@ -87,28 +87,13 @@ class Pixels(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Pictures lie in memory colour by colour of each pixel (channels-last), as the world hands them over."""
-        fused = x.is_cuda and self.fused
-        x = self._through_kernels(x) if fused else self.stages(x.permute(0, 3, 1, 2).float() / 255)
-        x = self.dense(x.reshape(len(x), -1))
-        return x
+        if x.is_cuda and self.fused:
+            from curricle.agents.fused import through
 
-    def _through_kernels(self, x: Tensor) -> Tensor:
-        """The stages with all that lies between two convolutions in one kernel: the same function, in less time."""
-        from curricle.agents.fused import entered, joined, normed, pooled
-
-        stages = cast(list[Stage], list(self.stages))
-        for stage, after in zip(stages, [*stages[1:], None], strict=True):
-            enter, blocks = stage.enter.layer, [cast(tuple[Layer, Layer], block) for block in stage.blocks]
-            norms = [one.norm for one, _ in blocks] + [after.enter.norm if after else None]
-            first = stage is stages[0]
-            x = entered(x, enter) if first else pooled(F.conv2d(x, enter.weight, padding=1), enter.bias)
-            x = normed(x, stage.norm, relu=False)
-            inner = normed(x, norms[0], relu=False) if norms[0] else x
-            for (one, two), following in zip(blocks, norms[1:], strict=True):
-                middle = normed(F.conv2d(inner, one.layer.weight, padding=1), two.norm, relu=True)
-                z = F.conv2d(middle, two.layer.weight, padding=1)
-                inner, x = joined(x, z, following) if following else (x + F.relu(z),) * 2
-            x = inner
+            x = through(cast(list[Stage], list(self.stages)), x)
+        else:
+            x = self.stages(x.permute(0, 3, 1, 2).float() / 255)
+        x = self.dense(x.permute(0, 2, 3, 1).flatten(1))
         return x
 
 

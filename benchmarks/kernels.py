@@ -1,0 +1,222 @@
+"""Kernels: microseconds of what lies between the convolutions of the image network, for many shapes of launch.
+
+    python benchmarks/kernels.py [--images 512] [--best 4] [--only norm_back]
+
+On a GPU, for the papers' network over 64x64 pictures in bfloat16. For every kernel and stage: what `fused.py` launches
+now, the time in which as many bytes can be copied (each read and written once), and the fastest shapes: numbers a
+program takes at a time, warps, programs. Then the convolutions, searched among cuDNN's first ten ways and among all.
+Compiles first, on all cores.
+"""
+
+import argparse
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from triton.testing import do_bench
+
+from curricle.agents import fused, kernels, norms
+
+STAGES = {"32x32x64": (64, 32), "16x16x128": (128, 16), "8x8x128": (128, 8)}
+BLOCKS = (1024, 2048, 4096, 8192, 16_384)
+WARPS = (4, 8, 16)
+
+
+class Case(NamedTuple):
+    """A kernel at a stage: how it is launched, what is launched now, and how many pictures it must move."""
+
+    name: str
+    launch: Callable[[int, int, int], Any]
+    now: tuple[int, int, int]
+    shapes: list[tuple[int, int, int]]
+    moves: int
+    """Bytes read and written."""
+
+
+def cases(images: int) -> Iterator[Case]:
+    """All kernels with tensors to work on."""
+    for stage, (channels, side) in STAGES.items():
+        yield from _norms(images, stage, channels, side)
+    yield from _entry(images)
+    for stage, (channels, side) in {"32x32x128": (128, 32), "16x16x128": (128, 16)}.items():
+        yield from _pools(images, stage, channels, side)
+
+
+def _norms(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
+    size = channels * side * side
+    like = torch.randn(images, channels, side, side, device="cuda", dtype=torch.bfloat16)
+    a, b, c, d, e, f = (like.clone(memory_format=torch.channels_last) for _ in range(6))
+    gain, shift, gain2, shift2 = torch.rand(4, channels, device="cuda")
+    means, scales = torch.rand(2, images, device="cuda")
+    sums, moments = torch.rand(images, 4, channels, device="cuda"), torch.rand(images, 4, device="cuda")
+    usual = fused._shape(a)
+    now = usual["BLOCK"], usual["num_warps"], min(images, fused.RESIDENT)
+    blocks = [block for block in BLOCKS if channels <= block <= size]
+    grids = sorted({min(images, grid) for grid in (132, 264, 528, images)})
+    shapes = [s for s in itertools.product(blocks, WARPS, grids) if 4 <= s[0] // (32 * s[1]) <= 32]
+
+    def how(block: int, warps: int) -> dict[str, Any]:
+        return {"size": size, "C": channels, "BLOCK": block, "WHOLE": size % block == 0, "num_warps": warps}
+
+    def forward(relu: bool, add: bool) -> Callable[[int, int, int], Any]:
+        given = a, b, gain, shift, c, d, means, scales, 1e-5, images
+        return lambda block, warps, grid: norms.norm[(grid,)](*given, RELU=relu, ADD=add, **how(block, warps))
+
+    def backward(relu: bool, add: bool) -> Callable[[int, int, int], Any]:
+        given = a, b, c, d, gain, means, scales, e, f, sums, images
+        named = {"RELU": relu, "ADD": add, "SKIP": add}
+        return lambda block, warps, grid: norms.norm_back[(grid,)](*given, **named, **how(block, warps))
+
+    whole = a.numel() * a.element_size()
+    yield Case(f"norm relu {stage}", forward(True, False), now, shapes, 2 * whole)
+    yield Case(f"norm join {stage}", forward(True, True), now, shapes, 4 * whole)
+    yield Case(f"norm_back relu {stage}", backward(True, False), now, shapes, 3 * whole)
+    yield Case(f"norm_back join {stage}", backward(True, True), now, shapes, 6 * whole)
+    given = a, gain, shift, gain2, shift2, b, c, sums, moments, 1e-5, 1e-5, images
+    yield Case(
+        f"twice {stage}",
+        lambda block, warps, grid: norms.twice[(grid,)](*given, **how(block, warps)),
+        now,
+        shapes,
+        3 * whole,
+    )
+    back = a, b, c, gain, shift, gain2, sums, moments, d, sums.clone(), images
+    yield Case(
+        f"twice_back {stage}",
+        lambda block, warps, grid: norms.twice_back[(grid,)](*back, SKIP=True, **how(block, warps)),
+        (min(now[0], 8192), *now[1:]),
+        shapes,
+        4 * whole,
+    )
+
+
+def _entry(images: int) -> Iterator[Case]:
+    picture = {"HEIGHT": 64, "WIDTH": 64, "PIXEL": 4}
+    x = torch.randint(0, 256, (images, 64, 64, 3), dtype=torch.uint8, device="cuda")
+    padded = torch.zeros(images, 68, 68, 4, dtype=torch.bfloat16, device="cuda")
+    taps, bias = torch.rand(64, 64, device="cuda").bfloat16(), torch.rand(64, device="cuda")
+    y = torch.randn(images, 32, 32, 64, device="cuda").bfloat16()
+    place = torch.randint(0, 10, y.shape, dtype=torch.int8, device="cuda")
+    yield Case(
+        "pad",
+        lambda block, warps, _: kernels.pad[(-(-padded[0].numel() // block), images)](
+            x, padded, COLOURS=3, BLOCK=block, num_warps=warps, **picture
+        ),
+        (1024, 4, 0),
+        [(block, warps, 0) for block in (512, 1024, 2048) for warps in (2, 4, 8)],
+        x.numel() + 2 * padded.numel(),
+    )
+    shape = {"C": 64, "WIDE": 64, **picture}
+    blocks = [(block, warps) for block in (32, 64, 128, 256) for warps in (4, 8) if block <= 32 * warps]
+    yield Case(
+        "enter",
+        lambda block, warps, _: kernels.enter[(-(-1024 // block), images)](
+            padded, taps, bias, y, place, BLOCK=block, num_warps=warps, **shape
+        ),
+        (64, 4, 0),
+        [(*some, 0) for some in blocks],
+        2 * padded.numel() + 3 * y.numel(),
+    )
+
+    def back(block: int, warps: int, grid: int) -> Any:
+        dweight, dbias = torch.empty(grid, 64, 64, device="cuda"), torch.empty(grid, 64, device="cuda")
+        given = padded, y, place, dweight, dbias, images
+        return kernels.enter_back[(grid,)](*given, BLOCK=block, num_warps=warps, **shape)
+
+    grids = sorted({min(images, grid) for grid in (132, 264, 528)})
+    shapes = [(*some, grid) for some in blocks for grid in grids]
+    yield Case("enter_back", back, (64, 4, min(images, fused.PROGRAMS)), shapes, 2 * padded.numel() + 3 * y.numel())
+
+
+def _pools(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
+    z = torch.randn(images, side, side, channels, device="cuda").bfloat16()
+    y = torch.randn(images, side // 2, side // 2, channels, device="cuda").bfloat16()
+    place, bias = torch.randint(0, 10, y.shape, dtype=torch.int8, device="cuda"), torch.zeros(channels, device="cuda")
+    shape = {"HEIGHT": side, "WIDTH": side, "C": channels}
+    shapes = [(block, warps, 0) for block in (512, 1024, 2048, 4096) for warps in (2, 4, 8)]
+
+    def grid(like: Tensor, block: int) -> tuple[int, int]:
+        return -(-like[0].numel() // block), images
+
+    moves = 2 * z.numel() + 3 * y.numel()
+    yield Case(
+        f"pool {stage}",
+        lambda block, warps, _: kernels.pool[grid(y, block)](z, bias, y, place, BLOCK=block, num_warps=warps, **shape),
+        (1024, 4, 0),
+        shapes,
+        moves,
+    )
+    yield Case(
+        f"pool_back {stage}",
+        lambda block, warps, _: kernels.pool_back[grid(z, block)](y, place, z, BLOCK=block, num_warps=warps, **shape),
+        (1024, 4, 0),
+        shapes,
+        moves,
+    )
+
+
+def compile_all(images: int, only: str) -> None:
+    """Fill Triton's cache from as many processes as there are cores."""
+    command, cores = [sys.executable, __file__, "--images", "16", "--only", only], os.cpu_count() or 1
+    for process in [subprocess.Popen([*command, "--part", str(i), str(cores)]) for i in range(cores)]:
+        process.wait()
+
+
+def convolutions(images: int) -> None:
+    """Each convolution forth and back, as cuDNN does it."""
+    convolve, back = torch.nn.functional.conv2d, torch.ops.aten.convolution_backward
+    torch.backends.cudnn.benchmark = True
+    for inward, outward, side in ((64, 64, 32), (64, 128, 32), (128, 128, 16), (128, 128, 8)):
+        x = torch.randn(images, inward, side, side, device="cuda").bfloat16().to(memory_format=torch.channels_last)
+        w = torch.randn(outward, inward, 3, 3, device="cuda").bfloat16().to(memory_format=torch.channels_last)
+        dy, work = torch.randn_like(convolve(x, w, padding=1)), 18 * images * side * side * inward * outward
+        how = None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1
+        for limit in (10, 0):
+            torch.backends.cudnn.benchmark_limit = limit
+            ways = (
+                partial(convolve, x, w, padding=1),
+                partial(back, dy, x, w, *how, (True, False, False)),
+                partial(back, dy, x, w, *how, (False, True, False)),
+            )
+            took = [do_bench(way) for way in ways]
+            cells = (f"{1000 * t:.0f} us ({work / t / 1e9:.0f} TFLOP/s)" for t in took)
+            print(f"conv {inward} to {outward} at {side}x{side}, {limit or 'all'} ways:", ", ".join(cells))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=512)
+    parser.add_argument("--best", type=int, default=4, help="How many of the fastest shapes are printed.")
+    parser.add_argument("--only", default="", help="Kernels whose name contains this.")
+    parser.add_argument("--part", type=int, nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if not given.part:
+        compile_all(given.images, given.only)
+        a, b = torch.empty(2, 2**28, dtype=torch.int8, device="cuda")
+        speed = 2 * a.numel() / do_bench(lambda: b.copy_(a)) / 1000  # bytes a microsecond
+    found = [case for case in cases(given.images) if given.only in case.name]
+    if given.part:  # only compiles
+        kinds = sorted({(case.name, block, warps) for case in found for block, warps, _ in [case.now, *case.shapes]})
+        mine = {kind for i, kind in enumerate(kinds) if i % given.part[1] == given.part[0]}
+        for case in found:
+            for block, warps in {shape[:2] for shape in case.shapes} | {case.now[:2]}:
+                if (case.name, block, warps) in mine:
+                    case.launch(block, warps, 2)
+        return
+    for case in found:
+        took = {s: 1000 * do_bench(partial(case.launch, *s), warmup=3, rep=12) for s in {case.now, *case.shapes}}
+        best = sorted((us, shape) for shape, us in took.items())[: given.best]
+        listed = ", ".join(f"{us:.1f} {shape}" for us, shape in best)
+        print(f"{case.name}: {took[case.now]:.1f} {case.now} now; copied in {case.moves / speed:.1f}; best {listed}")
+    if not given.only:
+        convolutions(given.images)
+
+
+if __name__ == "__main__":
+    main()

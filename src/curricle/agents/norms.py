@@ -1,0 +1,199 @@
+"""Norms of images on a GPU, in Triton: GroupNorm(1) with what lies before it, and two of them in a row (`fused.py`).
+
+Pictures lie channels-last, one after the other; the number of channels is a power of two. A picture is read twice, the
+first time for its sums: what is read again is asked to stay in the cache, what is written last is not. A program takes
+every so many-th picture, `BLOCK` numbers at a time; `WHOLE` says that blocks come out even. Loaded on a GPU only.
+"""
+
+import triton
+import triton.language as tl
+
+AGAIN, ONCE = tl.constexpr("evict_last"), tl.constexpr("evict_first")
+
+
+@triton.jit
+def _read(x, at, there, WHOLE: tl.constexpr, KEEP: tl.constexpr):
+    if WHOLE:
+        return tl.load(x + at, eviction_policy=KEEP).to(tl.float32)
+    return tl.load(x + at, mask=there, other=0.0, eviction_policy=KEEP).to(tl.float32)
+
+
+@triton.jit
+def _write(x, at, value, there, WHOLE: tl.constexpr, KEEP: tl.constexpr):
+    if WHOLE:
+        tl.store(x + at, value, eviction_policy=KEEP)
+    else:
+        tl.store(x + at, value, mask=there, eviction_policy=KEEP)
+
+
+@triton.jit
+def _by_channel(sums, C: tl.constexpr, BLOCK: tl.constexpr):
+    return tl.sum(tl.reshape(sums, (BLOCK // C, C)), 0)
+
+
+@triton.jit
+def norm(
+    z, x, gain, shift, out, joined, means, scales, eps, count, size,
+    C: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    """Picture by picture: v = relu(z) or z, plus x; out = v normalised over the whole picture."""
+    lane = tl.arange(0, BLOCK)
+    weight, level = tl.load(gain + lane % C), tl.load(shift + lane % C)
+    for picture in range(tl.program_id(0), count, tl.num_programs(0)):
+        first = (tl.zeros((), tl.int64) + picture) * size
+        total, square = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, size, BLOCK):
+            there, at = start + lane < size, first + start + lane
+            value = _read(z, at, there, WHOLE, ONCE if ADD else AGAIN)
+            if RELU:
+                value = tl.maximum(value, 0.0)
+            if ADD:
+                value += _read(x, at, there, WHOLE, ONCE)
+                value = value.to(joined.dtype.element_ty).to(tl.float32)
+                _write(joined, at, value, there, WHOLE, AGAIN)
+            total += value
+            square += value * value
+        mean = tl.sum(total) / size
+        scale = tl.rsqrt(tl.maximum(tl.sum(square) / size - mean * mean, 0.0) + eps)
+        tl.store(means + picture, mean)
+        tl.store(scales + picture, scale)
+        for start in range(0, size, BLOCK):
+            there, at = start + lane < size, first + start + lane
+            value = _read(joined if ADD else z, at, there, WHOLE, ONCE)
+            if RELU and not ADD:
+                value = tl.maximum(value, 0.0)
+            _write(out, at, (value - mean) * (weight * scale) + level, there, WHOLE, ONCE)
+
+
+@triton.jit
+def norm_back(
+    dout, djoined, z, joined, gain, means, scales, dz, dx, shares, count, size,
+    C: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr, SKIP: tl.constexpr, BLOCK: tl.constexpr,
+    WHOLE: tl.constexpr,
+):  # fmt: skip
+    """Gradients of `norm`; those of gain and shift are left picture by picture, to be added up in a fixed order."""
+    lane = tl.arange(0, BLOCK)
+    weight = tl.load(gain + lane % C)
+    for picture in range(tl.program_id(0), count, tl.num_programs(0)):
+        first = (tl.zeros((), tl.int64) + picture) * size
+        mean, scale = tl.load(means + picture), tl.load(scales + picture)
+        along, level = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, size, BLOCK):
+            there, at = start + lane < size, first + start + lane
+            slope = _read(dout, at, there, WHOLE, AGAIN)
+            value = _read(joined if ADD else z, at, there, WHOLE, AGAIN)
+            if RELU and not ADD:
+                value = tl.maximum(value, 0.0)
+            along += slope * (value - mean) * scale
+            level += slope
+        share = shares + 2 * picture * C + tl.arange(0, C)
+        tl.store(share, _by_channel(along, C, BLOCK))
+        tl.store(share + C, _by_channel(level, C, BLOCK))
+        turn, lift = tl.sum(along * weight) / size, tl.sum(level * weight) / size
+        for start in range(0, size, BLOCK):
+            there, at = start + lane < size, first + start + lane
+            slope, raw = _read(dout, at, there, WHOLE, ONCE) * weight, _read(z, at, there, WHOLE, ONCE)
+            if ADD:
+                value = _read(joined, at, there, WHOLE, ONCE)
+            elif RELU:
+                value = tl.maximum(raw, 0.0)
+            else:
+                value = raw
+            slope = scale * (slope - lift - (value - mean) * scale * turn)
+            if SKIP:
+                slope += _read(djoined, at, there, WHOLE, ONCE)
+            if ADD:
+                _write(dx, at, slope, there, WHOLE, ONCE)
+            if RELU:
+                slope = tl.where(raw > 0, slope, 0.0)
+            _write(dz, at, slope, there, WHOLE, ONCE)
+
+
+@triton.jit
+def twice(
+    z, gain, shift, gain2, shift2, mid, out, sums, moments, eps, eps2, count, size,
+    C: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    """Normalise z to mid and mid to out: the first's sums over each channel give the moments of the second."""
+    lane, channel, many = tl.arange(0, BLOCK), tl.arange(0, C), size // C
+    weight, level = tl.load(gain + lane % C), tl.load(shift + lane % C)
+    weight2, level2 = tl.load(gain2 + lane % C), tl.load(shift2 + lane % C)
+    for picture in range(tl.program_id(0), count, tl.num_programs(0)):
+        first = (tl.zeros((), tl.int64) + picture) * size
+        total, square = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, size, BLOCK):
+            value = _read(z, first + start + lane, start + lane < size, WHOLE, AGAIN)
+            total += value
+            square += value * value
+        mean = tl.sum(total) / size
+        scale = tl.rsqrt(tl.maximum(tl.sum(square) / size - mean * mean, 0.0) + eps)
+        # sums of the hats (z - mean) * scale and of their squares
+        hats = (_by_channel(total, C, BLOCK) - many * mean) * scale
+        squares = (_by_channel(square, C, BLOCK) * scale - 2 * mean * hats - many * mean * mean * scale) * scale
+        tl.store(sums + 2 * picture * C + channel, hats)
+        tl.store(sums + (2 * picture + 1) * C + channel, squares)
+        by, up = tl.load(gain + channel), tl.load(shift + channel)
+        mean2 = tl.sum(by * hats + up * many) / size
+        square2 = tl.sum(by * by * squares + 2 * by * up * hats + up * up * many) / size
+        scale2 = tl.rsqrt(tl.maximum(square2 - mean2 * mean2, 0.0) + eps2)
+        tl.store(moments + 4 * picture, mean)
+        tl.store(moments + 4 * picture + 1, scale)
+        tl.store(moments + 4 * picture + 2, mean2)
+        tl.store(moments + 4 * picture + 3, scale2)
+        for start in range(0, size, BLOCK):
+            there, at = start + lane < size, first + start + lane
+            value = (_read(z, at, there, WHOLE, ONCE) - mean) * (weight * scale) + level
+            _write(mid, at, value, there, WHOLE, ONCE)
+            _write(out, at, (value - mean2) * (weight2 * scale2) + level2, there, WHOLE, ONCE)
+
+
+@triton.jit
+def twice_back(
+    dout, dmid, z, gain, shift, gain2, sums, moments, dz, shares, count, size,
+    C: tl.constexpr, SKIP: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    """Gradients of `twice` in two passes: the slope at `mid` is linear in what is read, so its sums need no pass."""
+    lane, channel, many = tl.arange(0, BLOCK), tl.arange(0, C), size // C
+    for picture in range(tl.program_id(0), count, tl.num_programs(0)):
+        first = (tl.zeros((), tl.int64) + picture) * size
+        mean, scale = tl.load(moments + 4 * picture), tl.load(moments + 4 * picture + 1)
+        mean2, scale2 = tl.load(moments + 4 * picture + 2), tl.load(moments + 4 * picture + 3)
+        flat, along = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+        flat_mid, along_mid = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, size, BLOCK):
+            there, at = start + lane < size, first + start + lane
+            hat = (_read(z, at, there, WHOLE, AGAIN) - mean) * scale
+            slope = _read(dout, at, there, WHOLE, AGAIN)
+            flat += slope
+            along += slope * hat
+            if SKIP:
+                slope = _read(dmid, at, there, WHOLE, AGAIN)
+                flat_mid += slope
+                along_mid += slope * hat
+        by, up, by2 = tl.load(gain + channel), tl.load(shift + channel), tl.load(gain2 + channel)
+        hats, squares = tl.load(sums + 2 * picture * C + channel), tl.load(sums + (2 * picture + 1) * C + channel)
+        dshift2, dot = _by_channel(flat, C, BLOCK), _by_channel(along, C, BLOCK)
+        a, b = by * scale2, (up - mean2) * scale2  # the second norm's hats are a * hat + b
+        dgain2 = a * dot + b * dshift2
+        lift2, turn2 = tl.sum(by2 * dshift2) / size, tl.sum(by2 * dgain2) / size
+        even, bent = scale2 * (lift2 + turn2 * b), scale2 * turn2 * a
+        dshift = scale2 * by2 * dshift2 - even * many - bent * hats
+        dgain = scale2 * by2 * dot - even * hats - bent * squares
+        if SKIP:
+            dshift += _by_channel(flat_mid, C, BLOCK)
+            dgain += _by_channel(along_mid, C, BLOCK)
+        lift, turn = tl.sum(by * dshift) / size, tl.sum(by * dgain) / size
+        share = shares + 4 * picture * C + channel
+        tl.store(share, dgain)
+        tl.store(share + C, dshift)
+        tl.store(share + 2 * C, dgain2)
+        tl.store(share + 3 * C, dshift2)
+        weight, level, weight2 = tl.load(gain + lane % C), tl.load(shift + lane % C), tl.load(gain2 + lane % C)
+        for start in range(0, size, BLOCK):
+            there, at = start + lane < size, first + start + lane
+            hat = (_read(z, at, there, WHOLE, ONCE) - mean) * scale
+            slope = scale2 * (_read(dout, at, there, WHOLE, ONCE) * weight2 - lift2)
+            slope -= scale2 * scale2 * turn2 * (hat * weight + level - mean2)
+            if SKIP:
+                slope += _read(dmid, at, there, WHOLE, ONCE)
+            _write(dz, at, scale * (slope * weight - lift - hat * turn), there, WHOLE, ONCE)

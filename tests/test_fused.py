@@ -1,0 +1,65 @@
+"""Kernels for a GPU, run by Triton's interpreter: what they compute can be tested without one, how fast they are not.
+
+A process of their own, because Triton decides when it is loaded whether it compiles or interprets.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
+
+SCRIPT = """
+import json, sys
+import torch
+from curricle.agents import fused
+from curricle.agents.nets import Pixels
+
+def distances(shape, channels, blocks, kind):
+    # how far output and gradients of the fused network are from the plain one's, as shares of their length
+    torch.manual_seed(0)
+    net = Pixels(shape, channels, blocks, 32).to(memory_format=torch.channels_last)
+    seen = torch.randint(0, 256, (5, *shape), dtype=torch.uint8)
+    found = []
+    fused.RESIDENT = fused.PROGRAMS = 2  # fewer programs than pictures, as on a GPU
+    fused._kind = lambda like: getattr(torch, kind)
+    for how in (net.stages, fused.through):
+        net.zero_grad()
+        x = net.stages(seen.permute(0, 3, 1, 2).float() / 255) if how is net.stages else how(list(net.stages), seen)
+        out = net.dense(x.permute(0, 2, 3, 1).flatten(1).float())
+        (out * torch.arange(out.numel()).view_as(out).sin()).sum().backward()
+        found.append([out.detach(), *(p.grad.clone() for p in net.parameters())])
+    length = torch.linalg.vector_norm
+    names = ["output", *(name for name, _ in net.named_parameters())]
+    return {n: float(length(a - b) / (length(a) + 1e-6)) for n, a, b in zip(names, *found, strict=True)}
+
+print(json.dumps([distances(*case) for case in json.loads(sys.argv[1])]))
+"""
+SHAPES = [((13, 10, 1), (4, 8), 2), ((9, 9, 2), (16,), 2), ((11, 12, 3), (4, 8), 0), ((16, 12, 3), (16, 32), 1)]
+
+
+def distances(cases):
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(cases)],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+def test_fused_layers_compute_what_the_plain_ones_do():
+    for shape, found in zip(SHAPES, distances([[*shape, "float32"] for shape in SHAPES]), strict=True):
+        assert all(far < 1e-3 for far in found.values()), (shape, found)
+
+
+def test_so_they_do_in_half_precision_up_to_its_rounding():
+    """The interpreter knows no products of bfloat16, so it is float16; some maxima move to their neighbours."""
+    (found,) = distances([[(16, 12, 3), (16, 32), 2, "float16"]])
+    assert found["output"] < 0.01 and all(far < 0.1 for far in found.values()), found
