@@ -13,6 +13,8 @@ import pytest
 from parts import ROOT
 from rich.console import Console
 
+from curricle import config
+from curricle.cli import runs
 from curricle.views.progress import Progress
 
 VAULT = f"{ROOT}/examples/vault.py:Vault"
@@ -22,6 +24,11 @@ QUICK = ["--set", "schedule.per_cycle=400", "--set", "schedule.final=100", "--se
 def curricle(*arguments, cwd=None):
     command = [sys.executable, "-m", "curricle", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+def test_the_first_line_names_the_model_of_an_agent_that_is_one():
+    players = config.resolve(config.load(f"{ROOT}/configs/genenv-small.toml"))
+    assert runs._learner(players) == "grpo-v1 (embedded)"
 
 
 def test_run_then_show_then_resume(tmp_path):

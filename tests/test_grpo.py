@@ -257,6 +257,17 @@ def test_a_world_that_gives_no_tasks_is_named(given, words):
         one.practise([Empty().unaltered()], 8, seed=0, report=quiet)
 
 
+def test_a_budget_below_one_update_is_remarked_on_once(caplog):
+    one, world = agent(), Pick()
+    scripted(one, "aye")
+    for seed in (0, 1):
+        (outcome,) = one.practise([world.unaltered()], 3, seed=seed, report=quiet)
+        assert outcome.spent == 8
+    assert [record.getMessage() for record in caplog.records if "asked for" in record.getMessage()] == [
+        "grpo-v1: 3 rollouts are asked for, but one update takes group * tasks = 8; it makes that one update"
+    ]
+
+
 def test_replay_draws_old_tasks_and_counts_them_for_nobody():
     one, world = agent(replay=1.0), Pick()
     scripted(one, "aye")

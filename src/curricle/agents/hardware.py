@@ -95,7 +95,12 @@ class Row:
         """The gradient of a loss, in the order of the row."""
         slopes = torch.autograd.grad(loss, self.pieces, materialize_grads=True)
         whole = torch.empty_like(self.whole.data) if out is None else out
-        torch._foreach_copy_(self._views(whole), list(slopes))
+        pairs = list(zip(self._views(whole), slopes, strict=True))
+        alike = [pair for pair in pairs if pair[0].stride() == pair[1].stride()]  # on a GPU these are one copy
+        torch._foreach_copy_([view for view, _ in alike], [slope for _, slope in alike])
+        for view, slope in pairs:
+            if view.stride() != slope.stride():
+                view.copy_(slope)
         return whole
 
     def _views(self, whole: Tensor) -> list[Tensor]:

@@ -49,7 +49,7 @@ def run(
         return
     folder = out_folder or _new_folder(resolved)
     tell(
-        f"{folder}: world {resolved.world.id}, designer {_who(resolved)}, agent {resolved.agent.id}, "
+        f"{folder}: world {resolved.world.id}, designer {_who(resolved)}, agent {_learner(resolved)}, "
         f"seed {resolved.seed}"
     )
     with _progress(folder) as progress:
@@ -143,6 +143,12 @@ def _who(resolved: config.Config) -> str:
     address = "" if model == "hand" or model.startswith(("replay:", "local")) else str(given.get("base_url", ""))
     said = ", ".join(text for text in (of and f"of {of}", f"{model} {address}".strip(), resolved.why) if text)
     return resolved.designer.id + (f" ({said})" if said else "")
+
+
+def _learner(resolved: config.Config) -> str:
+    """The agent, and its language model if it is one."""
+    model = str(getattr(resolved.agent_options, "model", ""))
+    return resolved.agent.id + (f" ({model})" if model else "")
 
 
 def _show(folder: Path) -> None:

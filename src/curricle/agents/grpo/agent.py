@@ -6,6 +6,7 @@ rollouts that train and that the outcomes count. Tasks come from the designs in 
 of the pool `D_train` takes a design's place: it is practised and paid for, but counts for no design.
 """
 
+import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ from curricle.llm.sampling import Kind, Reply, Sampler
 from curricle.records import Design, Outcome, Task
 from curricle.seeds import derive, generator
 from curricle.world import TaskWorld, World
+
+LOG = logging.getLogger("curricle")
 
 
 class GRPOOptions(LearningOptions):
@@ -78,6 +81,7 @@ class GRPO(Agent):
         self.warmed = 0  # updates by imitation so far
         self.turn = (0, 0)  # which designs were last practised, and how many tasks they were handed since they came
         self._seed, self._batches = 0, 0  # of the running practice
+        self._remarked = False
 
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Try, compare, update; as many whole updates as cover the budget."""
@@ -100,6 +104,10 @@ class GRPO(Agent):
             done += len(fresh)
             report(min(done, budget), _figures(groups) | {f"practice/{name}": figures[name] for name in figures})
 
+        if 0 < budget < width and not self._remarked:
+            self._remarked = True
+            few = "%s: %d rollouts are asked for, but one update takes group * tasks = %d; it makes that one update"
+            LOG.warning(few, self.id, budget, width)
         if budget:
             self.grpo.run(self._slots(designs, seed, first), math.ceil(budget / width), derive(seed, "trainer"), watch)
         self.turn = (known, first + done // self.options.group)
