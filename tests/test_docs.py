@@ -257,6 +257,18 @@ def test_genenv_tools_run(script, tmp_path):
     )
 
 
+def test_what_is_written_is_counted(script, tmp_path):
+    out = str(tmp_path / "written.jsonl")
+    go = ["run", "--out", out, "--warm", "0", "1", "--seeds", "0", "--candidates", "3", "--model", tiny()]
+    script("experiments/written.py", *go)
+    script("experiments/written.py", *go)
+    rows = [json.loads(line) for line in Path(out).read_text().splitlines()]
+    assert [row["warm"] for row in rows] == [0, 1], "what the file has is not run again"
+    for row in rows:
+        assert row["used"] + sum(row["faults"].values()) == row["candidates"] == 3
+    assert "| 1 | 1 | 3 |" in script("experiments/written.py", "table", out)
+
+
 def test_experiments_page_shows_the_runs_of_genenv_there_are(script):
     page = (ROOT / "experiments" / "README.md").read_text()
     for file in sorted((ROOT / "experiments" / "genenv").glob("*.jsonl")):

@@ -1,0 +1,113 @@
+"""Written tasks: how many of the tool tasks that a small environment policy writes can be used, before it learns.
+
+    python experiments/written.py run --out FILE [--warm 0 10 30] [--seeds 0 1 2] [--candidates 32] [--model embedded]
+    python experiments/written.py table FILE
+
+The policy is held to the grammar of tasks, and asked for one task a candidate, each from a seed task; `warm` is how
+many passes over the seed tasks it has learnt from before. A task is used if it can be read, its gold calls run and
+score 1 while junk scores 0, and it is no copy. Whether its request asks for what gold does, nobody checks; `named`
+counts the used ones in which every value of gold's arguments stands in the request: necessary, and not enough.
+One line a run: candidates by what became of them, some used tasks to read.
+"""
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from intervals import interval
+
+from curricle.designers.language import Language, LanguageOptions
+from curricle.designers.language.designer import FAULTS
+from curricle.worlds.text.item import Item
+from curricle.worlds.text.tools import Tools
+from curricle.worlds.text.writing import written
+
+
+class Bench:
+    """A workshop where only figures are wanted."""
+
+    cycle, folder = 1, Path()
+
+    def report(self, figures: Any) -> None:
+        """Print them."""
+        print({name: round(value, 3) for name, value in figures.items()}, flush=True)
+
+
+def named(item: Item) -> bool:
+    """Whether the request names every value that gold passes on."""
+    values = [value for call in item.calls for value in call.arguments.values() if not isinstance(value, bool)]
+    return all(str(value).lower() in item.request.lower() for value in values)
+
+
+def measured(model: str, warm: int, seed: int, candidates: int) -> dict[str, Any]:
+    """Write candidates, and say what became of them."""
+    world = Tools()
+    options = LanguageOptions(
+        model=model, lora=16, rate=2e-4, warm=warm, text="required", aim="task", temperature=0.7, spare=1.0, rounds=1
+    )
+    policy = Language(world.Setting, options, seed)
+    policy.propose(world.brief(1, 1, []), candidates, Bench())  # type: ignore[arg-type]
+    used = [str(row.truth["task"]) for row in policy.rows if not row.info["fault"]]
+    items = [written(text) for text in used]
+    return {
+        "warm": warm,
+        "seed": seed,
+        "candidates": len(policy.rows),
+        "faults": dict(Counter(str(row.info["fault"]) for row in policy.rows if row.info["fault"])),
+        "used": len(used),
+        "named": sum(map(named, items)),
+        "kinds": dict(Counter("steps" if i.simulator else "calls" if i.calls else "no call" for i in items)),
+        "examples": used[:4],
+        "refusals": [str(row.info["why"]) for row in policy.rows if row.info["fault"] == "refused"][:4],
+    }
+
+
+def run(args: argparse.Namespace) -> None:
+    """All that the file does not have yet."""
+    out = Path(args.out)
+    have = {(row["warm"], row["seed"]) for row in map(json.loads, out.read_text().splitlines())} if out.exists() else ()
+    for seed in args.seeds:
+        for warm in args.warm:
+            if (warm, seed) not in have:
+                row = measured(args.model, warm, seed, args.candidates)
+                with out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+
+
+def table(args: argparse.Namespace) -> None:
+    """Shares of all candidates, means over seeds with a 95 % interval."""
+    rows = [json.loads(text) for text in Path(args.file).read_text().splitlines()]
+    shown = [fault for fault in FAULTS if any(row["faults"].get(fault) for row in rows)]
+    print("| passes before | seeds | candidates | used | of these named | " + " | ".join(shown) + " |")
+    print("|" + "---|" * (5 + len(shown)))
+    for warm in sorted({row["warm"] for row in rows}):
+        mine = [row for row in rows if row["warm"] == warm]
+        share = [interval([100 * row["faults"].get(fault, 0) / row["candidates"] for row in mine]) for fault in shown]
+        used = interval([100 * row["used"] / row["candidates"] for row in mine])
+        told = f"{sum(row['named'] for row in mine)} of {sum(row['used'] for row in mine)}"
+        cells = (warm, len(mine), sum(row["candidates"] for row in mine), f"{used} %", told, *(f"{s} %" for s in share))
+        print("| " + " | ".join(map(str, cells)) + " |")
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    go = commands.add_parser("run")
+    go.add_argument("--out", required=True)
+    go.add_argument("--warm", type=int, nargs="+", default=[0, 10, 30])
+    go.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    go.add_argument("--candidates", type=int, default=32)
+    go.add_argument("--model", default="embedded")
+    go.set_defaults(go=run)
+    show = commands.add_parser("table")
+    show.add_argument("file")
+    show.set_defaults(go=table)
+    args = parser.parse_args()
+    args.go(args)
+
+
+if __name__ == "__main__":
+    main()
