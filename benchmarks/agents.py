@@ -1,12 +1,13 @@
 """Agents: how many steps a second PPO learns from Crafter, and where the time goes.
 
-    python benchmarks/agents.py [--view symbols] [--seconds 20] [--json]
+    python benchmarks/agents.py [--view symbols] [--seconds 20] [--json] [--profile]
 
 Prints, for symbols and for pixels, steps/s end to end (world, network and update together) and the share of each in
 lane 0 (with `ahead` the update is beside it), next to Stable-Baselines3's PPO on the reference `crafter` from pixels in
 the same run, where it is installed (the extra `benchmarks`).
 On a CPU pixels are learnt with a small network (`--set channels=[64,128,128] blocks=2` for the papers'), on a GPU with
 the papers'. With `--json` the last line is one object: symbols and pixels, each with steps_per_s, reference and ratio.
+`--profile` adds, on a GPU, the kernels of two more rollouts by the time they take.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from curricle.agents import ppo
 from curricle.agents.rollout import Lane
@@ -56,7 +58,21 @@ class Stopwatch:
         setattr(owner, method, timed)
 
 
-def ours(view: str, seconds: float, changes: dict[str, Any], threads: int, watch: Stopwatch) -> dict[str, Any]:
+def kernels(work: Callable[[], Any], rollouts: int) -> None:
+    """Print what a GPU does in some work: milliseconds a rollout, kernel by kernel."""
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        work()
+    took = sorted(((e.device_time_total, e.count, e.key) for e in seen.key_averages()), reverse=True)
+    print(f"{sum(us for us, _, _ in took) / 1000 / rollouts:.1f} ms of kernels a rollout")
+    for us, count, name in took[:30]:
+        print(
+            f"{us / 1000 / rollouts:8.2f} ms in {count / rollouts:6.1f} calls, {us / count:7.1f} us each: {name[:90]}"
+        )
+
+
+def ours(
+    view: str, seconds: float, changes: dict[str, Any], threads: int, watch: Stopwatch, profiled: bool
+) -> dict[str, Any]:
     """Learn for a while, after a warm-up that compiles."""
     world = Crafter(Crafter.Options(observation=view, threads=threads))
     options = (GPU if torch.cuda.is_available() else CPU)[view] | changes
@@ -81,6 +97,8 @@ def ours(view: str, seconds: float, changes: dict[str, Any], threads: int, watch
     took = {name: watch.seconds.get(name, 0.0) for name in ("world", "play", "update")}
     took = {"world": took["world"], "rollout": took["play"] - took["world"], "update": took["update"]}
     shares = {name: round(seconds / spent, 3) for name, seconds in took.items()}
+    if profiled and agent.device.type == "cuda":
+        kernels(lambda: agent.practise(design, 2 * rollout, seed=3, report=lambda done, figures: None), 2)
     return {
         "steps_per_s": round(count * rollout / spent, 1),
         "shares": shares,
@@ -138,6 +156,7 @@ def main() -> None:
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="Options of PPO.")
     parser.add_argument("--no-reference", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="On a GPU: which kernels take the time.")
     parser.add_argument("--json", action="store_true", help="End with one line of JSON.")
     given = parser.parse_args()
     changes = {name: json.loads(value) for name, _, value in (pair.partition("=") for pair in given.set)}
@@ -146,7 +165,7 @@ def main() -> None:
     watch.watch(Lane, "_step", "world")
     watch.watch(Lane, "collect", "play")
     for view in ["symbols", "pixels"] if given.view == "both" else [given.view]:
-        result = ours(view, given.seconds, changes, given.threads or THREADS[view], watch)
+        result = ours(view, given.seconds, changes, given.threads or THREADS[view], watch, given.profile)
         result["reference"] = round(known, 1) if known else None
         result["ratio"] = round(result["steps_per_s"] / known, 1) if known else None
         found[view] = result
