@@ -8,7 +8,7 @@ from parts import ROOT, VAULT, quiet
 from ppo_worlds import Armed, Mixed, Odd, Slots, World64
 from pydantic import ValidationError
 
-from curricle import config
+from curricle import checkpoint, config
 from curricle.agents.bags import bag
 from curricle.agents.episodes import Tally
 from curricle.agents.heads import Choice, Gauss, Normaliser
@@ -241,6 +241,18 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path):
     saved(PPO(VAULT(), PPOOptions(**SMALL)), tmp_path / "one")
     with pytest.raises(RunDamaged, match="does not fit ppo-v1 in vault-v1"):
         PPO(VAULT(), PPOOptions(**SMALL, hidden=8)).load(tmp_path / "one")
+
+
+@pytest.mark.parametrize("world", [VAULT, World64])
+def test_pictures_that_lie_as_before_are_refused(world, tmp_path):
+    saved(PPO(world(), PPOOptions(**SMALL)), tmp_path / "one")
+    state = tmp_path / "one" / checkpoint.STATE
+    state.write_text(state.read_text().replace('"pictures"', '"picture"'))
+    again = PPO(world(), PPOOptions(**SMALL))
+    if world is VAULT:
+        return again.load(tmp_path / "one")
+    with pytest.raises(RunDamaged, match="laid pictures out by pixel; it has to be trained anew"):
+        again.load(tmp_path / "one")
 
 
 def test_books_over_a_stretch_equal_books_step_by_step():

@@ -165,7 +165,7 @@ class PPO(Agent):
     def save(self, folder: Path) -> None:
         """Write network, optimiser, normalisers and environments."""
         arrays, state = self.arrays()
-        checkpoint.write(folder, arrays, {"world": self.world.id, **state})
+        checkpoint.write(folder, arrays, {"world": self.world.id, "pictures": "by pixel", **state})
 
     def load(self, folder: Path) -> None:
         """Take up what `save` wrote."""
@@ -173,6 +173,8 @@ class PPO(Agent):
         try:
             if state["world"] != self.world.id:
                 raise ValueError(f"it is of {state['world']}")
+            if "pictures" not in state and any(part.kind == "image" for part in self.parts.values()):
+                raise ValueError("it is of before networks laid pictures out by pixel; it has to be trained anew")
             self.take(arrays, state)
         except (KeyError, RuntimeError, ValueError) as error:
             raise RunDamaged(f"checkpoint {folder} does not fit {self.id} in {self.world.id}: {error}") from error
