@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from curricle.agents.nets import Layer, Stage
 
 PROGRAMS = 528  # four for each of a large GPU's processors
+PIXEL, WIDEST = 4, 64  # colours that the fused first convolution has room for, and channels it makes of them
 RESIDENT = 264  # two: what as many programs of a norm read stays in its cache until they read it again
 
 
@@ -28,16 +29,16 @@ class _Entered(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         n, height, width, colours = x.shape
         channels, kind = len(weight), _kind(weight)
-        high, wide, pixel = (height + 1) // 2, (width + 1) // 2, max(4, 1 << (colours - 1).bit_length())
-        padded = torch.empty(n, 2 * high + 4, 2 * wide + 4, pixel, dtype=kind, device=x.device)
-        picture = {"HEIGHT": height, "WIDTH": width, "PIXEL": pixel}
-        kernels.pad[_grid(padded)](x, padded, COLOURS=colours, BLOCK=1024, **picture)
-        taps = torch.zeros(4, 4, pixel, channels, dtype=kind, device=x.device)
+        high, wide = (height + 1) // 2, (width + 1) // 2
+        padded = torch.empty(n, 2 * high + 4, 2 * wide + 4, PIXEL, dtype=kind, device=x.device)
+        picture = {"HEIGHT": height, "WIDTH": width, "PIXEL": PIXEL}
+        kernels.pad[_grid(padded)](x.contiguous(), padded, COLOURS=colours, BLOCK=1024, **picture)
+        taps = torch.zeros(4, 4, PIXEL, channels, dtype=kind, device=x.device)
         taps[:3, :3, :colours] = weight.permute(2, 3, 1, 0) / 255
         y = torch.empty((n, high, wide, channels), dtype=kind, device=x.device)
         place = torch.empty_like(y, dtype=torch.int8)
-        shape = {"C": channels, "WIDE": max(16, channels), "BLOCK": 64, **picture}
-        kernels.enter[(-(-high * wide // 64), n)](padded, taps, bias, y, place, **shape)
+        shape = {"C": channels, "WIDE": max(16, channels), **picture, **_tile(kind)}
+        kernels.enter[(-(-high * wide // shape["BLOCK"]), n)](padded, taps, bias, y, place, **shape)
         ctx.save_for_backward(padded, place)
         ctx.launch, ctx.colours = shape, colours
         return y.permute(0, 3, 1, 2)
@@ -48,11 +49,11 @@ class _Entered(torch.autograd.Function):
         padded, place = ctx.saved_tensors
         dy = dy.permute(0, 2, 3, 1).contiguous()
         shape, programs = ctx.launch, min(len(dy), PROGRAMS)
-        pixel, channels, wide = shape["PIXEL"], shape["C"], shape["WIDE"]
-        dweight = torch.empty(programs, 16 * pixel, wide, device=dy.device)
+        channels, wide = shape["C"], shape["WIDE"]
+        dweight = torch.empty(programs, 16 * PIXEL, wide, device=dy.device)
         dbias = torch.empty(programs, wide, device=dy.device)
         kernels.enter_back[(programs,)](padded, dy, place, dweight, dbias, len(dy), **shape)
-        taps = _added(dweight).view(4, 4, pixel, wide)[:3, :3, : ctx.colours, :channels] / 255
+        taps = _added(dweight).view(4, 4, PIXEL, wide)[:3, :3, : ctx.colours, :channels] / 255
         return None, taps.permute(3, 2, 0, 1), _added(dbias)[:channels]
 
 
@@ -181,6 +182,11 @@ def _shape(z: Tensor) -> dict[str, int]:
     return {"size": size, "C": channels, "BLOCK": block, "WHOLE": size % block == 0, "num_warps": 16 if large else 8}
 
 
+def _tile(kind: torch.dtype) -> dict[str, int]:
+    """What a program of the first convolution handles; products in full take more registers."""
+    return {"BLOCK": 64, "num_warps": 4} if kind != torch.float32 else {"BLOCK": 32, "num_warps": 8}
+
+
 def recast(weights: Sequence[Tensor]) -> Sequence[Tensor]:
     """Weights as a convolution takes them here, all in one go; and so their gradients on the way back."""
     kind = _kind(weights[0]) if weights else torch.float32
@@ -190,6 +196,9 @@ def recast(weights: Sequence[Tensor]) -> Sequence[Tensor]:
 def entered(x: Tensor, layer: torch.nn.Module) -> Tensor:
     """relu(max_pool(conv(x / 255))) of bytes (batch, height, width, colours); x itself gets no gradient."""
     assert layer.bias is not None
+    if x.shape[3] > PIXEL or len(layer.weight) > WIDEST:  # more than a program's registers hold
+        kind = _kind(layer.weight)
+        return pooled(F.conv2d(x.permute(0, 3, 1, 2).to(kind) / 255, layer.weight.to(kind), padding=1), layer.bias)
     out: Tensor = _Entered.apply(x, layer.weight, layer.bias)
     return out
 

@@ -121,8 +121,12 @@ def twice(
     for picture in range(tl.program_id(0), count, tl.num_programs(0)):
         first = (tl.zeros((), tl.int64) + picture) * size
         total, square = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+        pivot = tl.load(z + first).to(tl.float32)  # sums are of what differs from it: nearly even pictures keep digits
         for start in range(0, size, BLOCK):
-            value = _read(z, first + start + lane, start + lane < size, WHOLE, AGAIN)
+            there = start + lane < size
+            value = _read(z, first + start + lane, there, WHOLE, AGAIN) - pivot
+            if not WHOLE:
+                value = tl.where(there, value, 0.0)
             total += value
             square += value * value
         mean = tl.sum(total) / size
@@ -130,6 +134,7 @@ def twice(
         # sums of the hats (z - mean) * scale and of their squares
         hats = (_by_channel(total, C, BLOCK) - many * mean) * scale
         squares = (_by_channel(square, C, BLOCK) * scale - 2 * mean * hats - many * mean * mean * scale) * scale
+        mean += pivot
         tl.store(sums + 2 * picture * C + channel, hats)
         tl.store(sums + (2 * picture + 1) * C + channel, squares)
         by, up = tl.load(gain + channel), tl.load(shift + channel)
