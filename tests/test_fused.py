@@ -64,9 +64,6 @@ print(json.dumps([distances(*case) for case in json.loads(sys.argv[1])]))
 """
 SHAPES = [((13, 10, 1), (4, 8), 2), ((9, 9, 2), (16,), 2), ((11, 12, 3), (4, 8), 0), ((16, 12, 3), (16, 32), 1)]
 OTHERS = [((8, 9, 6), (8,), 1), ((6, 7, 3), (128,), 1)]  # more colours or channels than are fused at first
-    ((8, 9, 6), (8,), 1),
-    ((6, 7, 3), (128,), 1),
-]  # more colours or channels than the first convolution is fused for
 
 
 def distances(cases):

@@ -6,7 +6,7 @@ from parts import LADDER, ROOT, VAULT
 from curricle import config
 from curricle.agents.tabular import Tabular
 from curricle.designer import Designer
-from curricle.errors import DesignerError
+from curricle.errors import AgentError, DesignerError
 from curricle.loop import Loop, Schedule
 from curricle.records import Design, Outcome, Scores
 from curricle.run import Run, read_metrics, read_records, read_steps
@@ -153,6 +153,18 @@ def test_a_bad_design_is_refused_before_practice(design, message, tmp_path):
     with Run.create(tmp_path / "run", {}) as run, pytest.raises(DesignerError, match=message):
         Loop(world, designer, Tabular(world), schedule, run, 0, lambda: Tabular(world)).train()
     assert read_steps(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("made", [[], None, [None]])
+@pytest.mark.parametrize("method", ["practise", "measure"])
+def test_an_agent_that_returns_no_outcome_for_a_design_is_named(method, made, tmp_path, monkeypatch):
+    world, schedule = VAULT(), Schedule(cycles=0, final=80, save_every=80, test_seeds=1)
+    monkeypatch.setattr(Tabular, method, lambda *given, **named: made)
+    with (
+        Run.create(tmp_path / "run", {}) as run,
+        pytest.raises(AgentError, match=rf"tabular-v1: {method}\(\) returned"),
+    ):
+        Loop(world, Wrong(world.Setting), Tabular(world), schedule, run, 0, lambda: Tabular(world)).train()
 
 
 def test_knobs_that_a_design_leaves_out_are_the_originals(tmp_path):

@@ -89,6 +89,27 @@ def test_a_bad_plugin_is_named(plugin, name, message):
         find(Designer, name)
 
 
+@pytest.mark.parametrize(
+    ("kind", "method", "message"),
+    [
+        (Designer, "def learn(self, outcomes, scores): ...", r"learn\(self, outcomes, scores\) is called as learn\("),
+        (Designer, "def propose(self, brief, n): ...", r"is called as propose\(brief, n, workshop\)"),
+        (Agent, "def practise(self, designs, budget, seed): ...", r"designs, budget, seed=..., report=...\)"),
+        (Agent, "def practise(self, *given, **named): ...", ""),
+        (Designer, "def learn(self, outcomes, scores, workshop, more=1): ...", ""),
+    ],
+)
+def test_a_method_that_cannot_be_called_as_the_loop_does_is_named_at_once(kind, method, message, tmp_path):
+    base = {Designer: "curricle.designers.baselines import Random", Agent: "curricle.agents.random import RandomAgent"}
+    source = f"from {base[kind]} as Base\nclass Mine(Base):\n    id = 'mine-v1'\n    {method}\n"
+    (tmp_path / "mine.py").write_text(source)
+    if message:
+        with pytest.raises(PluginError, match=message):
+            find(kind, f"{tmp_path}/mine.py:Mine")
+    else:
+        assert find(kind, f"{tmp_path}/mine.py:Mine").id == "mine-v1"
+
+
 def test_the_list_shows_broken_plugins_and_goes_on(plugin):
     found = dict(installed(Designer))
     assert isinstance(found["torn-v1"], PluginError) and found["mine-v2"].__name__ == "Old"

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from curricle.agent import Agent
 from curricle.designer import Designer
-from curricle.errors import DesignerError, ValueRefused
+from curricle.errors import AgentError, DesignerError, ValueRefused
 from curricle.records import Cycle, Design, Exchange, Frozen, Options, Outcome, Scores, Trained
 from curricle.run import Run, Step
 from curricle.seeds import TESTS, derive, for_test
@@ -157,7 +157,8 @@ class Loop:
         def work() -> list[Outcome]:
             self.watcher.begin(f"cycle {step.cycle}: practice, {step.phase}", budget, self.agent.unit)
             seed = derive(self.seed, "practise", step.cycle, step.phase, step.part)
-            return self.agent.practise(designs, amount, seed=seed, report=report)
+            made = self.agent.practise(designs, amount, seed=seed, report=report)
+            return each(made, designs, f"{self.agent.id}: practise()")
 
         return self.run.step(step, Outcome, work, agent=self.agent)
 
@@ -189,10 +190,19 @@ class Loop:
         return design.model_copy(update={"setting": values, "by": design.by or self.designer.id})
 
 
+def each(outcomes: list[Outcome], designs: Sequence[Design], who: str) -> list[Outcome]:
+    """What an agent returned, if it is an outcome for each design."""
+    if not isinstance(outcomes, list) or [type(one) for one in outcomes] != [Outcome] * len(designs):
+        told = f"a list of {len(outcomes)}" if isinstance(outcomes, list) else repr(outcomes)
+        raise AgentError(f"{who} returned {told}, not a list with one Outcome for each of {len(designs)} designs")
+    return outcomes
+
+
 def test_scores(agent: Agent, seeds: int, episodes: int) -> Scores:
     """Test an agent in its original world, on seeds that are the same for every run."""
-    world = agent.world
-    outcomes = agent.measure([world.unaltered()] * seeds, [for_test(i) for i in range(seeds)], episodes)
+    world, original = agent.world, [agent.world.unaltered()] * seeds
+    made = agent.measure(original, [for_test(i) for i in range(seeds)], episodes)
+    outcomes = each(made, original, f"{agent.id}: measure()")
     scores = Scores.over(outcomes, [skill.name for skill in world.skills])
     headline = world.headline({name: score.mean for name, score in scores.skills.items()})
     return scores.model_copy(update={"headline": headline})
@@ -214,7 +224,8 @@ class _Workshop:
             agent.practise([self.loop.world.unaltered()], practised, seed=seed, report=lambda done, metrics: None)
             spent = practised
         seeds = [derive(self.loop.seed, "trial", self.cycle, i) for i in range(len(designs))]
-        outcomes = agent.measure([self.loop._accept(design) for design in designs], seeds, episodes)
+        accepted = [self.loop._accept(design) for design in designs]
+        outcomes = each(agent.measure(accepted, seeds, episodes), accepted, f"{agent.id}: measure()")
         self.report({"trial/spent": spent + sum(outcome.spent for outcome in outcomes)})
         return outcomes
 

@@ -8,6 +8,7 @@ A name is an id (`crafter-v1`), an id without its version (`crafter`, the newest
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterator
 from importlib.metadata import entry_points
@@ -125,11 +126,29 @@ def _load(kind: type[T], name: str, place: str) -> type[T]:
         raise PluginError(f"{what} is not a {kind.__name__} class but {found!r}")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise PluginError(f"{what} lacks {', '.join(f'{method}()' for method in missing)}")
+    contract = next(base for base in KINDS if issubclass(kind, base))
+    for method in sorted(vars(contract)):
+        if wrong := _otherwise(getattr(contract, method), getattr(found, method, None)):
+            raise PluginError(f"{what}: {wrong}")
     if not ID.fullmatch(str(getattr(found, "id", ""))):
         raise PluginError(f"{what} has no id; give its class one, like id = 'name-v1'")
     if name != place and found.id != name:
         raise PluginError(f"{what} calls itself {found.id!r}; its entry point and its id must agree")
     return found
+
+
+def _otherwise(method: Any, own: Any) -> str:
+    """Why a method of a class cannot be called as the contract's is, in words; better said now than after hours."""
+    if own is method or not inspect.isfunction(method) or not inspect.isfunction(own) or method.__name__ == "__init__":
+        return ""
+    wanted = list(inspect.signature(method).parameters.values())
+    named = {p.name: None for p in wanted if p.kind is p.KEYWORD_ONLY}
+    try:
+        inspect.signature(own).bind(*(None for p in wanted if p.kind is p.POSITIONAL_OR_KEYWORD), **named)
+    except TypeError:
+        called = ", ".join(f"{p.name}=..." if p.name in named else p.name for p in wanted[1:])
+        return f"{own.__name__}{inspect.signature(own)} is called as {own.__name__}({called})"
+    return ""
 
 
 def _file(path: Path) -> ModuleType:

@@ -193,7 +193,7 @@ def recast(weights: Sequence[Tensor]) -> Sequence[Tensor]:
     return _Recast.apply(kind, *weights) if weights and kind != weights[0].dtype else weights
 
 
-def entered(x: Tensor, layer: torch.nn.Module) -> Tensor:
+def entered(x: Tensor, layer: torch.nn.Conv2d) -> Tensor:
     """relu(max_pool(conv(x / 255))) of bytes (batch, height, width, colours); x itself gets no gradient."""
     assert layer.bias is not None
     if x.shape[3] > PIXEL or len(layer.weight) > WIDEST:  # more than a program's registers hold
@@ -234,7 +234,8 @@ def through(stages: Sequence["Stage"], x: Tensor) -> Tensor:
         zip(layers[1:], recast([layer.weight for layer in layers[1:]]), strict=True)
     )
     for stage, after in zip(stages, [*stages[1:], None], strict=True):
-        enter, blocks = stage.enter.layer, [cast("tuple[Layer, Layer]", block) for block in stage.blocks]
+        enter = cast(torch.nn.Conv2d, stage.enter.layer)
+        blocks = [cast("tuple[Layer, Layer]", block) for block in stage.blocks]
         follow = [one.norm for one, _ in blocks] + [after.enter.norm if after else None]
         x = entered(x, enter) if enter not in weights else pooled(F.conv2d(x, weights[enter], padding=1), enter.bias)
         inner, x = twice(x, stage.norm, follow[0]) if follow[0] else (normed(x, stage.norm, relu=False),) * 2

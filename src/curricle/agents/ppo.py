@@ -87,7 +87,7 @@ class PPO(Agent):
         with explained(self.id, ADVICE, AgentError):
             self.network = self._network(seed)
             self._equip()
-        LOG.info("%s learns on %s", self.id, self.device)
+        LOG.info("%s runs on %s", self.id, self.device)
 
     rollouts: int
     scene: Scene | None
