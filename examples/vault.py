@@ -47,7 +47,7 @@ class VaultSetting(Setting):
     """What can be changed about the vault; the defaults are the world that counts."""
 
     dials: int = knob(5, "Dials of each combination.", ge=1, le=DIALS, harder="up")
-    open_doors: int = knob(0, "Doors that stand open at the start.", ge=0, le=DOORS - 1, harder="down")
+    open_doors: int = knob(0, "Doors that stand open at the start.", ge=0, le=DOORS - 1)
     alarm: float = knob(1.0, "Chance that a wrong digit ends the attempt.", ge=0.0, le=1.0, harder="up")
 
 

@@ -111,6 +111,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path):
         (["run", "nowhere.toml"], 2, "config nowhere.toml:"),
         (["run", "nowhere.py:World"], 1, "no such file"),
         (["show", "nowhere"], 1, "nowhere is not a run folder"),
+        (["designs", "nowhere"], 1, "nowhere is not a run folder"),
         (["resume", "nowhere"], 1, "nowhere is not a run folder"),
         (["resum", "nowhere"], 2, "resume"),
         (["worlds", "zzz"], 2, "there is no world 'zzz'"),

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from curricle import config
@@ -69,11 +70,47 @@ def test_a_missing_matplotlib_names_the_extra(tmp_path, monkeypatch):
 def test_every_design_is_a_dot_beside_the_band(tmp_path):
     folder = run(tmp_path / "run", "policy")
     designed = view.designs(folder)
-    figure = view._designs(designed, {"alpha": 0.3, "k_min": 0.05})
+    figure = view._designs(designed, {"alpha": 0.3, "k_min": 0.05}, ["sums", "words"], "run")
     band, *dots = (figure.axes[0].patches, *figure.axes[0].collections)
     assert band[0].get_bbox().y0 == pytest.approx(0.25) and band[0].get_bbox().y1 == pytest.approx(0.35)
     drawn = sorted((x, y) for part in dots for x, y in part.get_offsets().tolist())
-    assert drawn == sorted((cycle, outcome.rate) for cycle, outcome in designed)
+    assert sorted((round(x), y) for x, y in drawn) == sorted((cycle, outcome.rate) for cycle, outcome in designed)
+
+
+def outcome(aim, rate=0.5):
+    return Outcome(design=Design(setting={}, aim=aim), attempts=100, successes=round(100 * rate))
+
+
+def test_designs_of_one_height_stand_side_by_side():
+    made = [(1, outcome(aim)) for aim in ("b", "a", "b", "a")] + [(1, outcome("a", 0.9)), (2, outcome("a"))]
+    axis = view._designs(made, {}, ["a", "b"], "run").axes[0]
+    dots = [(x, y) for part in axis.collections for x, y in part.get_offsets().tolist()]
+    level = sorted(x for x, y in dots if y == 0.5 and x < 1.5)
+    assert len(set(level)) == 4 and sum(level) / 4 == pytest.approx(1) and max(level) < 1.4
+    assert (1, 0.9) in dots and (2, 0.5) in dots, "nothing is in their way"
+    assert all(abs(aside) <= 0.4 for aside in view._asides([0.0] * 64, 1.0)), "within the cycle"
+
+
+@pytest.mark.parametrize("skills", [["z", "a", "m"], [f"skill {n}" for n in range(22)] + ["z", "a", "m"]])
+def test_a_skill_has_one_colour_in_all_runs_of_its_world(skills):
+    few = view._designs([(1, outcome("a")), (1, outcome(None))], {}, skills, "few")
+    many = view._designs([(1, outcome(aim)) for aim in (None, "a", "m", "z")], {}, skills, "many")
+    shown = [{h.get_label(): h[0].get_facecolor() for h in figure.axes[1].containers} for figure in (few, many)]
+    assert shown[0].items() <= shown[1].items() and len(set(shown[1].values())) == 4
+    legend = [text.get_text() for text in many.axes[1].get_legend().get_texts()]
+    assert legend == ["z", "a", "m", "everything"], "as the scores list them"
+
+
+def test_plots_say_whose_they_are_and_what_they_show(tmp_path, monkeypatch):
+    figures, folder = {}, run(tmp_path / "mine", "policy")
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.update({path.stem: figure}))
+    view.plots(folder, tmp_path / "out")
+    assert figures["designs"].axes[0].get_title() == "mine: designs by policy-v1"
+    legend = [text.get_text() for text in figures["designs"].axes[1].get_legend().get_texts()]
+    assert legend == [name for name in ("sums", "words") if name in legend] and legend
+    assert all(axis.get_xlabel() == "cycle" for axis in figures["knobs"].axes if axis.get_visible())
+    title = figures["knobs"].get_suptitle()
+    assert "dashed: the original" in title and "larger where several designs share one" in title
 
 
 def test_many_cycles_stay_legible(tmp_path):
@@ -84,7 +121,7 @@ def test_many_cycles_stay_legible(tmp_path):
     axis = view._skills(scores, 30).axes[0]
     assert [label.get_text() for label in axis.get_xticklabels()] == ["5", "10", "15", "20", "25", "30", "final"]
     assert not axis.texts, "shades alone"
-    assert len(view._designs(view.designs(folder), {}).axes[1].get_xticks()) < 20
+    assert len(view._designs(view.designs(folder), {}, ["sums", "words"], "run").axes[1].get_xticks()) < 20
 
 
 def test_knobs_that_are_moved_most_come_first(tmp_path, monkeypatch):

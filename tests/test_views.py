@@ -1,5 +1,7 @@
 """Views over run folders: runs beside each other, runs that are not finished, worlds that changed."""
 
+import json
+
 import pytest
 from parts import ROOT
 from typer.testing import CliRunner
@@ -7,7 +9,7 @@ from typer.testing import CliRunner
 from curricle import config
 from curricle.cli import app
 from curricle.errors import RunError
-from curricle.records import Scores
+from curricle.records import Design, Outcome, Scores
 from curricle.run import read_records
 
 SOURCE = (ROOT / "examples" / "vault.py").read_text()
@@ -21,8 +23,9 @@ def world(tmp_path):
     return f"{tmp_path}/mine.py:Vault"
 
 
-def make(world, folder, designer="tutor", seed=0, **schedule):
+def make(world, folder, designer="tutor", seed=0, agent=None, **schedule):
     plain = {"world": {"id": world}, "designer": {"id": designer}, "seed": seed, "schedule": SMALL | schedule}
+    plain |= {"agent": agent} if agent else {}
     config.start(config.resolve(plain), folder)
     return folder
 
@@ -50,6 +53,87 @@ def test_runs_beside_each_other(world, tmp_path):
     assert "tutor" in rows[0] and "2 (2)" in rows[0] and f"{mean:.1f} ±" in rows[0]
     assert "random" in rows[1] and "2 (2)" in rows[1]
     assert "schedule.final=400" in rows[2] and "1 (1)" in rows[2] and "schedule" not in rows[0]
+
+
+def test_a_seed_counts_once_in_a_comparison(world, tmp_path):
+    runs = [make(world, tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 0), ("c", 1))]
+    for run, day in zip(runs, (2, 1, 3), strict=True):  # the second one is the older
+        (run / "environment.jsonl").write_text(f'{{"started": "2026-01-0{day}T00:00:00Z"}}\n')
+    cut(runs[1], 1)
+    text = said("compare", *runs)
+    assert "2 (2)" in text and "3 (" not in text
+    assert f"left out, a later run has the same config and seed: {runs[1]}" in text.replace("\n", "")
+    cut(runs[0], 0)
+    assert "2 (1)" in said("compare", *runs), "a run without scores takes nobody's place"
+    twice = said("compare", runs[2], runs[2])
+    assert "1 (1)" in twice and "left out" not in twice
+
+
+def names(text):
+    """The first column of a comparison, a text a row."""
+    rows = [line.split("│") for line in text.splitlines() if line.startswith("│")]
+    starts = [i for i, row in enumerate(rows) if row[2].strip()]
+    spans = zip(starts, [*starts[1:], len(rows)], strict=True)
+    return [" ".join(" ".join(row[1] for row in rows[a:b]).split()) for a, b in spans]
+
+
+def test_options_of_another_part_are_no_differences(world, tmp_path):
+    (tmp_path / "other.py").write_text(SOURCE.replace("alarm", "siren"))
+    agents = [{"id": "tabular"}, {"id": "random"}, {"id": "tabular", "rate": 0.3}]
+    runs = [make(world, tmp_path / f"run{i}", agent=agent) for i, agent in enumerate(agents)]
+    first, *others = names(said("compare", *runs))
+    assert first == "mine.py:Vault, tutor-v1, tabular-v1"
+    assert others == ["mine.py:Vault, tutor-v1, random-v1", "mine.py:Vault, tutor-v1, tabular-v1, agent.rate=0.3"]
+    turned = names(said("compare", *runs[1:], runs[0]))
+    assert [name.rpartition("v1, ")[2] for name in turned[1:]] == ["agent.rate=0.3", "agent.rate=0.2"]
+    elsewhere = make(f"{tmp_path}/other.py:Vault", tmp_path / "elsewhere")
+    assert names(said("compare", runs[0], elsewhere))[1] == "other.py:Vault, tutor-v1, tabular-v1"
+
+
+def test_designs_are_listed_with_what_came_of_them(world, tmp_path):
+    folder = make(world, tmp_path / "run", "policy", per_cycle=4000)
+    text = said("designs", folder)
+    rows = [line for line in text.splitlines() if line.startswith("│")]
+    assert "run: designs by policy-v1" in text and len(rows) == 4
+    _, design = read_records(folder, Design)[0]
+    outcome = next(o for _, o in read_records(folder, Outcome))
+    home = {"dials": 5, "open_doors": 0, "alarm": 1.0}
+    moved = ", ".join(f"{name}={value:.3g}" for name, value in design.setting.items() if value != home[name])
+    assert f"│     1 │ {design.aim} │ {moved} " in rows[0] and moved
+    tried = [o for step, o in read_records(folder, Outcome) if step.cycle == 1 and o.design == outcome.design]
+    successes, attempts = sum(o.successes for o in tried), sum(o.attempts for o in tried)
+    assert f"{successes}/{attempts} ({successes / attempts:.0%})" in rows[0] and design.why in rows[0]
+    second = [line for line in said("designs", folder, "--cycle", 2).splitlines() if line.startswith("│")]
+    assert len(second) == 2 and all(line.startswith("│     2 │") for line in second)
+    done = CliRunner().invoke(app, ["designs", str(folder), "--cycle", "9"])
+    assert "has no designs of cycle 9; it has those of 1, 2" in str(done.exception)
+
+
+def rewrite(folder, outcomes):
+    """Give a run other designs and outcomes, all of cycle 1."""
+    for name, records in (("designs", [o.design for o in outcomes]), ("outcomes", outcomes)):
+        phase = "propose" if name == "designs" else "designed"
+        lines = [{"cycle": 1, "phase": phase, "part": 0, **json.loads(record.to_json())} for record in records]
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def test_designs_that_are_equal_long_or_by_another(world, tmp_path):
+    folder, home = make(world, tmp_path / "run", "random"), {"dials": 5, "open_doors": 0, "alarm": 1.0}
+    own = Design(setting=home, by="random-v1", why="as it is\n" * 40)
+    long = Design(setting={**home, "alarm": 1 / 3, "note": "[red]" + "x" * 90}, aim="open_1", by="tutor-v1")
+    replaced = long.model_copy(update={"changed": ("nobody answered",)})
+    rewrite(folder, [Outcome(design=d, attempts=8, successes=1) for d in (own, own, long)])
+    text = said("designs", folder)
+    assert "everything (2 times) │ as the original" in text and "2/16 (12%)" in text and "│ as it is as it is" in text
+    assert "alarm=0.333, " in text and f"note=[red]{'x' * 34}…" in text and text.count("as it is") < 12
+    assert "tutor-v1" not in text, "no fallback, only another name"
+    rewrite(folder, [Outcome(design=d, attempts=8, successes=1) for d in (own, replaced)])
+    assert "┃ by" in said("designs", folder) and "tutor-v1" in said("designs", folder)
+    (folder / "outcomes.jsonl").write_text("")
+    assert said("designs", folder).count(" - │") == 2, "designed, and not practised so far"
+    (folder / "designs.jsonl").write_text("")
+    done = CliRunner().invoke(app, ["designs", str(folder)])
+    assert "has no designs to show: random-v1 has made none so far" in str(done.exception)
 
 
 def test_a_run_without_scores_is_left_out_of_a_comparison(world, tmp_path):
@@ -117,7 +201,7 @@ def test_a_world_is_checked_before_anything_is_trained_in_it(world, tmp_path):
         SOURCE.replace("self.np_random.random()", "np.random.random()").replace("vault-v1", "lucky-v1")
     )
     done = CliRunner().invoke(app, ["check", f"{tmp_path}/lucky.py:Vault"])
-    assert "lucky-v1 played twice from the same seed gave different rewards" in str(done.exception)
+    assert "lucky-v1 played twice from the same seed gave different " in str(done.exception)
     (tmp_path / "bare.py").write_text(SOURCE.replace('eased_by={"alarm": 0.1}', "needs=()").replace("-v1", "-v2"))
     assert "note: no eased_by: open_1" in said("check", f"{tmp_path}/bare.py:Vault", "--random", 0)
 

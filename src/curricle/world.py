@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from curricle import records
 from curricle import setting as knobs
-from curricle.errors import DeclarationError, UsageError, ValueRefused, WorldError
+from curricle.errors import DeclarationError, UsageError, ValueRefused, WorldError, nearest
 from curricle.records import Brief, Cycle, Design, Message, Skill, Task, Verdict
 
 ID = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_]+)*-v[0-9]+")
@@ -36,13 +36,15 @@ class World(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "id" in cls.__dict__:  # an abstract step between has none
-            _check_declaration(cls)
+        if hasattr(cls, "id") and not {"id", "Setting", "skills"}.isdisjoint(cls.__dict__):
+            _check_declaration(cls)  # an abstract step between has no id
 
     def __init__(self, options: records.Options | None = None, original: knobs.Setting | None = None) -> None:
         self.options = options or self.Options()
         self.original = original or self.Setting()
         """The setting that counts: agents are tested in it."""
+        if hasattr(self, "id"):
+            check_skills(self)  # they may have been set after the class was made
 
     def setting(self, values: Mapping[str, Any]) -> knobs.Setting:
         """Turn plain values into this world's setting; knobs left out are as in the original."""
@@ -202,20 +204,27 @@ def _check_declaration(cls: type[World]) -> None:
     for name in ("Setting", "skills", "guide"):
         if not hasattr(cls, name):
             raise DeclarationError(f"{cls.__name__} ({cls.id}) lacks {name!r}")
-    if not cls.skills:
-        raise DeclarationError(f"{cls.id}: a world needs at least one skill")
+    check_skills(cls)
+
+
+def check_skills(world: World | type[World]) -> None:
+    """Refuse skills that do not fit together or into their world."""
+    if not world.skills:
+        raise DeclarationError(f"{world.id}: a world needs at least one skill")
     ready: set[str] = set()
-    waiting = {skill.name: set(skill.needs) for skill in cls.skills}
-    if len(waiting) != len(cls.skills):
-        raise DeclarationError(f"{cls.id}: two skills share a name")
-    for skill in cls.skills:
-        if unknown := set(skill.needs) - set(waiting):
-            raise DeclarationError(f"{cls.id}: skill {skill.name!r} needs {sorted(unknown)}, which are no skills")
+    waiting = {skill.name: set(skill.needs) for skill in world.skills}
+    names = [skill.name for skill in world.skills]
+    if twice := [name for name in waiting if names.count(name) > 1]:
+        raise DeclarationError(f"{world.id}: two skills share the name {twice[0]!r}; give each a name of its own")
+    for skill in world.skills:
+        if unknown := sorted(set(skill.needs) - set(waiting)):
+            what = f"skill {skill.name!r} needs {unknown[0]!r}, which is no skill of this world"
+            raise DeclarationError(f"{world.id}: {what}; {nearest(unknown[0], set(waiting) - {skill.name})}")
         try:
-            cls.Setting.of(skill.eased_by)
+            world.Setting.of(skill.eased_by)
         except ValueRefused as error:
-            raise DeclarationError(f"{cls.id}: skill {skill.name!r} is eased by a bad setting: {error}") from None
+            raise DeclarationError(f"{world.id}: skill {skill.name!r} is eased by a bad setting: {error}") from None
     while free := {name for name, needs in waiting.items() if needs <= ready} - ready:
         ready |= free
     if ready != set(waiting):
-        raise DeclarationError(f"{cls.id}: the skills {sorted(set(waiting) - ready)} need each other in a circle")
+        raise DeclarationError(f"{world.id}: the skills {sorted(set(waiting) - ready)} need each other in a circle")

@@ -55,9 +55,10 @@ class Part:
             return
         if wrong.any():
             row, *at = (int(i) for i in np.argwhere(wrong)[0])
-            value, most = seen[(row, *at)], f"0 to {self.limits[tuple(at)]}" if self.highest else "finite"
             where = f"{name!r} at {at}" if name != ALL else f"at {at}"
-            raise WorldError(f"the world shows {value} in its observation {where}, but declares it as {most}")
+            rule = f", but declares it as 0 to {self.limits[tuple(at)]}" if self.highest else "; it must be finite"
+            what = f"the world shows {seen[(row, *at)]} in its observation {where}{rule}"
+            raise WorldError(f"{what}; `curricle check` looks for the setting in which it does")
 
 
 def parts_of(space: gymnasium.Space[Any], where: str, path: tuple[str | int, ...] = ()) -> dict[str, Part]:

@@ -1,18 +1,23 @@
 """The command that tries a world out before anything is trained in it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
-import numpy as np
 import typer
 
+from curricle.agent import Agent
 from curricle.cli.shell import WorldName, app, say
-from curricle.errors import WorldError
-from curricle.records import Message, Task, Verdict
+from curricle.cli.tried import naming, tried
+from curricle.config import AUTO, DEFAULTS, SECTIONS
+from curricle.designer import Designer, NamingOptions
+from curricle.errors import CurricleError, DeclarationError, PluginError, WorldError, nearest
+from curricle.loop import Schedule
+from curricle.records import Message, Options, Task, Verdict, checked
 from curricle.registry import find
 from curricle.seeds import for_test, generator
 from curricle.setting import Setting
-from curricle.world import TaskWorld, VectorWorld, World
+from curricle.watcher import Log
+from curricle.world import TaskWorld, VectorWorld, World, check_skills
 
 Steps = Annotated[int, typer.Option(min=1, help="Steps played by chance in each setting of simulators.")]
 Tasks = Annotated[int, typer.Option(min=1, help="Tasks drawn of each setting of text tasks.")]
@@ -28,50 +33,60 @@ def check(world: WorldName, steps: Steps = 300, tasks: Tasks = 8, count: Count =
     Simulators are played by chance; text tasks are drawn, and given their solutions and junk as answers.
     """
     made = find(World, world)()
+    check_skills(made)  # a world may set them when it is made
+    notes = _advice_on_suggestions(made)
     rng = generator(0, "check")
     settings = {"the original": made.original}
     settings |= {f"eased for {s.name}": made.setting(s.eased_by) for s in made.skills if s.eased_by}
     settings |= {f"random setting {i + 1}": made.Setting.sample(rng) for i in range(count)}
     if isinstance(made, VectorWorld):
-        made.vector(list(settings.values())).close()  # all at once, as agents practise: spaces must agree
-    for name, setting in settings.items():
-        if isinstance(made, VectorWorld):
-            say(f"{name}: {_played(made, setting, steps)}")
-        elif isinstance(made, TaskWorld):
-            say(f"{name}: {_answered(made, setting, tasks)}")
-    for line in [*_advice(made), *(_advice_on_tasks(made) if isinstance(made, TaskWorld) else ())]:
+        notes += tried(made, settings, steps)
+    elif isinstance(made, TaskWorld):
+        for name, setting in settings.items():
+            with naming(name, setting, made.original):
+                say(f"{name}: {_answered(made, setting, tasks)}")
+    for line in [*notes, *_advice(made), *(_advice_on_tasks(made) if isinstance(made, TaskWorld) else ())]:
         say(f"note: {line}")
     say(f"{made.id}: {len(settings)} settings tried")
 
 
-def _played(world: VectorWorld, setting: Setting, steps: int) -> str:
-    """What chance shows in a setting; played twice from one seed, which must give the same."""
-    courses = [_course(world, setting, steps) for _ in range(2)]
-    if courses[0] != courses[1]:
-        raise WorldError(
-            f"{world.id} played twice from the same seed gave different rewards in {setting!r}: "
-            "its luck must come from the seed of reset()"
-        )
-    ended, shown, total = courses[0]
-    skills = ", ".join(f"{name} {count}" for name, count in shown.items() if count) or "none"
-    return f"{ended} episodes ended in {steps} steps, reward {total:g}; skills shown in them: {skills}"
+def _advice_on_suggestions(world: World) -> list[str]:
+    """Refuse suggestions that no run could follow; what is only not installed here is worth a note."""
+    known, notes = [name for name in SECTIONS if name != "world"], list[str]()
+    for section, table in dict(world.suggests).items():
+        if section not in known:
+            raise DeclarationError(f"{world.id}.suggests: unknown section {section!r}, {nearest(str(section), known)}")
+        if not isinstance(table, Mapping):
+            raise DeclarationError(f"{world.id}.suggests[{section!r}] = {table!r:.100} must be a dict of options")
+        try:
+            _check_suggestion(world, section, table)
+        except CurricleError as error:
+            if isinstance(error, PluginError) and isinstance(error.__cause__, ImportError):
+                notes.append(f"suggests[{section!r}] was not tried: {error}")
+            else:
+                raise DeclarationError(f"{world.id}.suggests[{section!r}]: {error}") from error
+    return notes
 
 
-def _course(world: VectorWorld, setting: Setting, steps: int) -> tuple[int, Mapping[str, int], float]:
-    """Episodes that ended, skills shown in them, and the reward of a while of play by chance."""
-    vector, ended, total = world.vector([setting]), 0, 0.0
-    shown = {skill.name: 0 for skill in world.skills}
-    vector.reset(seed=[1])
-    vector.action_space.seed(1)
-    for _ in range(steps):
-        _, rewards, terminated, truncated, info = vector.step(vector.action_space.sample())
-        total += float(np.sum(rewards))
-        if terminated[0] or truncated[0]:
-            ended += 1
-            for name in world.names(info["skills"][0]):
-                shown[name] += 1
-    vector.close()
-    return ended, shown, round(total, 9)
+def _check_suggestion(world: World, section: str, table: Mapping[str, Any]) -> None:
+    """Check one section as a run would."""
+    options = {name: value for name, value in table.items() if name != "id"}
+    if section == "original":
+        world.setting(table)
+    elif section in ("schedule", "log"):
+        checked(Schedule if section == "schedule" else Log, table, f"[{section}]")
+    else:
+        name = str(table.get("id", DEFAULTS[section]["id"]))
+        part = find(Agent, name) if section == "agent" else find(Designer, "llm" if name == AUTO else name)
+        _check_options(part.Options, options, f"[{section}] {part.id}")
+
+
+def _check_options(kind: type[Options], given: Mapping[str, Any], what: str) -> None:
+    """Check options, and those of the designers that they name."""
+    options = checked(kind, given, what)
+    for name in options.naming if isinstance(options, NamingOptions) else ():
+        other = find(Designer, getattr(options, name))
+        _check_options(other.Options, getattr(options, f"{name}_options"), f"{what}, {name}_options of {other.id}")
 
 
 def _answered(world: TaskWorld, setting: Setting, count: int) -> str:

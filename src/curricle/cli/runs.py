@@ -74,6 +74,17 @@ def show(folder: Run) -> None:
 
 
 @app.command()
+def designs(
+    folder: Run,
+    cycle: Annotated[int | None, typer.Option(min=1, help="Those of one cycle only.")] = None,
+) -> None:
+    """List the designs of a run: aim, knobs that were moved, success, and why."""
+    from curricle.views.designs import designs_table
+
+    out.print(designs_table(folder, cycle))
+
+
+@app.command()
 def plot(
     folder: Run,
     out_folder: Annotated[Path | None, typer.Option("--out", help="Where the PNG files go [RUN/plots].")] = None,

@@ -4,42 +4,64 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from curricle.errors import UsageError
 from curricle.records import Scores
-from curricle.run import read_config, read_records
+from curricle.run import read_config, read_environment, read_records
 from curricle.views.table import finished
 
+PARTS = {"world": "world", "original": "world", "designer": "designer", "agent": "agent"}
+"""Sections of a config that mean nothing without the id of a part, and whose it is."""
 
-def comparison(folders: Sequence[Path]) -> Table:
+
+class Row(NamedTuple):
+    """A run that is compared."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    scores: Scores
+    done: bool
+
+
+def comparison(folders: Sequence[Path]) -> Group:
     """One row for all runs of one config, whatever their seeds; it says what tells that config from the first."""
-    groups, untested = dict[str, list[tuple[dict[str, Any], Scores, bool]]](), list[str]()
-    for folder in folders:
+    groups, untested, doubled = dict[str, dict[int, Row]](), list[str](), list[str]()
+    folders = [*{folder.resolve(): folder for folder in folders}.values()]
+    for folder in sorted(folders, key=_started):
         config, scores = read_config(folder), read_records(folder, Scores)
         if not scores:
             untested.append(str(folder))
             continue
-        plain = {key: value for key, value in config.items() if key not in ("seed", "log")}
-        row = (config, scores[-1][1], finished(config, scores))
-        groups.setdefault(json.dumps(plain, sort_keys=True), []).append(row)
+        runs = groups.setdefault(_plain(config), {})
+        if config["seed"] in runs:  # equal by design: counted twice, it would look like a seed more
+            doubled.append(str(runs[config["seed"]].folder))
+        runs[config["seed"]] = Row(folder, config, scores[-1][1], finished(config, scores))
     if not groups:
         raise UsageError(f"no scores yet: {', '.join(untested)}")
-    left = f"; left out, no scores yet: {', '.join(untested)}" if untested else ""
+    order = dict.fromkeys(_plain(read_config(folder)) for folder in folders)
+    rows = [[*groups[plain].values()] for plain in order if plain in groups]
+    notes = [Text(f"left out, no scores yet: {', '.join(untested)}")] if untested else []
+    if doubled:
+        notes.append(Text(f"left out, a later run has the same config and seed: {', '.join(doubled)}"))
+    return Group(_table(rows), *notes)
+
+
+def _table(groups: Sequence[Sequence[Row]]) -> Table:
     caption = "mean ± one std over seeds; (n) seeds that are finished, the others count as they are"
-    shown = Table(caption=Text(caption + left))
+    shown = Table(caption=Text(caption))
     for column in ("run", "seeds", "test: headline", "reward", "training: headline", "reward"):
         shown.add_column(column, justify="left" if column == "run" else "right")
-    first = next(iter(groups.values()))[0][0]
-    for runs in groups.values():
-        tests, trained = [s for _, s, _ in runs], [s.trained for _, s, _ in runs if s.trained]
-        seeds = f"{len(runs)} ({sum(done for _, _, done in runs)})"
+    configs = [runs[0].config for runs in groups]
+    for runs in groups:
+        tests, trained = [run.scores for run in runs], [run.scores.trained for run in runs if run.scores.trained]
         shown.add_row(
-            Text(_name(runs[0][0], first)),
-            seeds,
+            Text(_name(runs[0].config, configs)),
+            f"{len(runs)} ({sum(run.done for run in runs)})",
             _spread([s.headline for s in tests], 1),
             _spread([s.reward.mean for s in tests], 2),
             _spread([t.headline for t in trained], 1),
@@ -48,17 +70,35 @@ def comparison(folders: Sequence[Path]) -> Table:
     return shown
 
 
-def _name(config: Mapping[str, Any], first: Mapping[str, Any]) -> str:
+def _started(folder: Path) -> str:
+    """When a run began; one that does not tell counts as the oldest."""
+    lines = read_environment(folder)
+    return str(lines[0].get("started", "")) if lines else ""
+
+
+def _plain(config: Mapping[str, Any]) -> str:
+    """A config without what may differ between runs of one row."""
+    return json.dumps({key: value for key, value in config.items() if key not in ("seed", "log")}, sort_keys=True)
+
+
+def _name(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> str:
     """World, designer and agent, and all that differs from the first run."""
     parts = [str(config[part]["id"]).rpartition("/")[2] for part in ("world", "designer", "agent")]
-    before, known = dict(_leaves(first)), {"seed", "world.id", "designer.id", "agent.id"}
-    same = config["designer"]["id"] == first["designer"]["id"]
+    known = {"seed", "world.id", "designer.id", "agent.id"}
     for key, value in _leaves(config):
-        if key in known or key.startswith("log.") or (key.startswith("designer.") and not same):
+        if key in known or key.startswith("log."):
             continue
-        if before.get(key) != value:
+        if any(dict(_leaves(other)).get(key) != value for other in _beside(key, config, configs)):
             parts.append(f"{key}={value}")
     return ", ".join(parts)
+
+
+def _beside(key: str, config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The configs that a key is compared with: the first, or where that has another part, all that share the part."""
+    part = PARTS.get(key.partition(".")[0])
+    if part is None or config[part]["id"] == configs[0][part]["id"]:
+        return configs[:1]
+    return [other for other in configs if other[part]["id"] == config[part]["id"]]
 
 
 def _leaves(table: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, Any]]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curricle.errors import RunError, UsageError
-from curricle.records import Design, Outcome, Scores, Value
+from curricle.records import Outcome, Scores, Value
 from curricle.run import read_config, read_records
+from curricle.views.designs import designs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +22,8 @@ COLUMNS, MOST_KNOBS = 4, 16
 """Panels of knobs beside each other, and in all: those that are moved most."""
 MANY = 18
 """Cycles from which on there is no room for everything."""
+NEAR = 0.025
+"""Rates less far apart than this are drawn over each other."""
 
 
 def plots(folder: Path | str, out: Path | str) -> list[Path]:
@@ -31,24 +34,13 @@ def plots(folder: Path | str, out: Path | str) -> list[Path]:
         raise RunError(f"{folder} has nothing to plot yet: none of its cycles has been tested")
     drawn = {"skills": _skills([(step.cycle, score) for step, score in scores], config["schedule"]["cycles"])}
     if designed:
-        drawn |= {"designs": _designs(designed, config["designer"]), "knobs": _knobs(designed, config["original"])}
+        title, skills = f"{folder.resolve().name}: designs by {config['designer']['id']}", list(scores[0][1].skills)
+        drawn["designs"] = _designs(designed, config["designer"], skills, title)
+        drawn["knobs"] = _knobs(designed, config["original"])
     out.mkdir(parents=True, exist_ok=True)
     for name, figure in drawn.items():
         figure.savefig(out / f"{name}.png", dpi=110, metadata={"Software": None})
     return [out / f"{name}.png" for name in drawn]
-
-
-def designs(folder: Path) -> list[tuple[int, Outcome]]:
-    """Each design with the cycle it was practised in, and all that came of it there."""
-    proposed = {(step.cycle, design) for step, design in read_records(folder, Design)}
-    parts: dict[tuple[int, int], list[Outcome]] = {}
-    seen = Counter[tuple[int, int]]()
-    for step, outcome in read_records(folder, Outcome):
-        if step.phase == "designed" and (step.cycle, outcome.design) in proposed:  # else: the original stood in
-            at = (step.cycle, step.part)
-            parts.setdefault((step.cycle, seen[at]), []).append(outcome)
-            seen[at] += 1
-    return [(cycle, Outcome.merge(outcomes)) for (cycle, _), outcomes in parts.items()]
 
 
 def _figure(rows: int, columns: int, width: float, height: float) -> tuple["Figure", Any]:
@@ -60,35 +52,62 @@ def _figure(rows: int, columns: int, width: float, height: float) -> tuple["Figu
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def _designs(designed: Sequence[tuple[int, Outcome]], designer: Mapping[str, Any]) -> "Figure":
+def _designs(
+    designed: Sequence[tuple[int, Outcome]], designer: Mapping[str, Any], skills: Sequence[str], title: str
+) -> "Figure":
     """Success at the aim of each design beside the band, and the share of designs per skill."""
     figure, axes = _figure(2, 1, 9, 8)
     success, shares = axes[:, 0]
     cycles = sorted({cycle for cycle, _ in designed})
-    aims = sorted({outcome.design.aim or "everything" for _, outcome in designed})
+    colours = _colours(designed, skills)
     if "alpha" in designer:
         alpha, half = designer["alpha"], designer.get("k_min", 0.0)
         success.axhspan(alpha - half, alpha + half, color="0.9", label=f"band {alpha:g} ± {half:g}")
-    colours = _colours(len(aims))
-    for aim, colour in zip(aims, colours, strict=True):
-        mine = [(c, o.rate) for c, o in designed if (o.design.aim or "everything") == aim and o.rate is not None]
-        success.scatter([c for c, _ in mine], [rate for _, rate in mine], color=colour, s=30)
+    _dots(success, designed, colours)
     means = {c: [o.rate for at, o in designed if at == c and o.rate is not None] for c in cycles}
     known = [c for c in cycles if means[c]]
-    success.plot(known, [sum(means[c]) / len(means[c]) for c in known], color="black", lw=1, label="mean of the cycle")
-    success.set(ylim=(-0.03, 1.03), ylabel="success at the aim", title="Designs")
-    success.legend(loc="upper right", fontsize=8)
+    mean = [sum(means[c]) / len(means[c]) for c in known]
+    success.plot(known, mean, color="black", lw=1, zorder=1, label="mean of the cycle")
+    success.set(ylim=(-0.03, 1.03), ylabel="success at the aim", title=title)
     floor = [0.0] * len(cycles)
-    for aim, colour in zip(aims, colours, strict=True):
+    for aim, colour in colours.items():
         share = [_share(designed, cycle, aim) for cycle in cycles]
         shares.bar(cycles, share, width=0.8 if len(cycles) < MANY else 1.0, bottom=floor, color=colour, label=aim)
         floor = [a + b for a, b in zip(floor, share, strict=True)]
     shares.set(xlabel="cycle", ylabel="share of the designs")
-    shares.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
     for axis in (success, shares):
+        axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
         _count(axis.xaxis)
         axis.set_xlim(cycles[0] - 0.6, cycles[-1] + 0.6)
     return figure
+
+
+def _dots(axis: "Axes", designed: Sequence[tuple[int, Outcome]], colours: Mapping[str, Any]) -> None:
+    """A dot a design, in the colour of its aim; those of a cycle that lie at one height stand side by side."""
+    cycles, order = {cycle for cycle, _ in designed}, list(colours)
+    area = 30 * min(1.0, MANY / len(cycles))
+    for cycle in sorted(cycles):
+        tried = [(o.rate, _aim(o)) for at, o in designed if at == cycle and o.rate is not None]
+        tried.sort(key=lambda dot: order.index(dot[1]))
+        rates = [rate for rate, _ in tried]
+        places = [cycle + aside for aside in _asides(rates, 0.016 * len(cycles))]  # as wide as a dot, about
+        axis.scatter(places, rates, color=[colours[aim] for _, aim in tried], s=area, ec="white", lw=0.4, zorder=2)
+    axis.scatter([], [], color="0.5", s=area, label="one design,\ncolours as below")
+
+
+def _asides(rates: Sequence[float], step: float) -> list[float]:
+    """How far each dot of a cycle steps aside so that none hides another of almost the same height."""
+    groups: list[list[int]] = []
+    for i in sorted(range(len(rates)), key=lambda i: rates[i]):
+        if groups and rates[i] - rates[groups[-1][0]] < NEAR:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    asides = [0.0] * len(rates)
+    for group in groups:
+        for place, i in enumerate(sorted(group)):
+            asides[i] = min(step, 0.8 / len(group)) * (place - (len(group) - 1) / 2)
+    return asides
 
 
 def _knobs(designed: Sequence[tuple[int, Outcome]], original: Mapping[str, Value]) -> "Figure":
@@ -98,14 +117,16 @@ def _knobs(designed: Sequence[tuple[int, Outcome]], original: Mapping[str, Value
     moved = [name for name, count in times.most_common() if count] or [*original][:1]
     shown = moved[:MOST_KNOBS]
     rows = -(-len(shown) // COLUMNS)
-    figure, axes = _figure(rows, COLUMNS, 3 * COLUMNS, 2.1 * rows + 0.6)
-    for axis, name in zip(axes.flat, shown, strict=False):
+    figure, axes = _figure(rows, COLUMNS, 3 * COLUMNS, 2.1 * rows + 1.0)
+    for i, (axis, name) in enumerate(zip(axes.flat, shown, strict=False)):
         _knob(axis, [(cycle, o.design.setting[name]) for cycle, o in designed], original[name])
         axis.set_title(f"{name} ({times[name] / len(settings):.0%})", fontsize=9)
+        axis.set_xlabel("cycle" if i + COLUMNS >= len(shown) else "", fontsize=8)  # the lowest of each column
     for axis in axes.flat[len(shown) :]:
         axis.set_visible(False)
     left = f"; less often moved: {len(moved) - len(shown)} more" if len(moved) > len(shown) else ""
-    figure.suptitle(f"Knobs over cycles (share of the designs that move it{left})", fontsize=10)
+    meaning = "dashed: the original; dots: values in the designs of a cycle, larger where several designs share one"
+    figure.suptitle(f"Knobs over cycles (share of the designs that move it{left})\n{meaning}", fontsize=10)
     return figure
 
 
@@ -156,11 +177,20 @@ def _count(axis: "Axis", most: int = 16) -> None:
 
 
 def _share(designed: Sequence[tuple[int, Outcome]], cycle: int, aim: str) -> float:
-    aims = [outcome.design.aim or "everything" for at, outcome in designed if at == cycle]
+    aims = [_aim(outcome) for at, outcome in designed if at == cycle]
     return aims.count(aim) / len(aims)
 
 
-def _colours(count: int) -> list[Any]:
+def _aim(outcome: Outcome) -> str:
+    return outcome.design.aim or "everything"
+
+
+def _colours(designed: Sequence[tuple[int, Outcome]], skills: Sequence[str]) -> dict[str, Any]:
+    """The aims of a run in the order of the world's skills; a skill has one colour in all runs of its world."""
     from matplotlib import colormaps
 
-    return [colormaps["tab20" if count <= 20 else "nipy_spectral"](i / max(1, count - 1)) for i in range(count)]
+    names = ("tab10",) if len(skills) < 10 else ("tab20", "tab20b")
+    palette = [colormaps[name](i) for name in names for i in range(colormaps[name].N)]
+    aims = {_aim(outcome) for _, outcome in designed}
+    order = dict.fromkeys([*skills, *sorted(aims)])  # "everything" is no skill and comes last
+    return {aim: palette[i % len(palette)] for i, aim in enumerate(order) if aim in aims}

@@ -21,6 +21,8 @@ from curricle.errors import CurricleError, DeclarationError, UsageError, WorldEr
 from curricle.setting import Setting
 from curricle.world import VectorWorld, WorldVector
 
+RETURNS = {"reset": "observation, info", "step": "observation, reward, terminated, truncated, info"}
+
 
 class GymWorld(VectorWorld):
     """The base for worlds made of single Gymnasium environments."""
@@ -51,6 +53,8 @@ class _Slot(gymnasium.Env[Any, Any]):
         self.names = [skill.name for skill in world.skills]
         self.skills = np.zeros(len(self.names), np.bool_)
         self.ended = self.skills  # skills of the episode before
+        self.last: Any = None  # the latest observation as it was given, for errors
+        self.look: Callable[[Any], None] | None = None  # is shown every observation as it was given (`curricle check`)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if self.wanted != self.setting:
@@ -65,11 +69,13 @@ class _Slot(gymnasium.Env[Any, Any]):
         self.ended, self.skills = self.skills, np.zeros(len(self.names), np.bool_)
         with self._blame("reset"):
             observation, _ = self.env.reset(seed=seed, options=options)
+        self._saw(observation)
         return observation, {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         with self._blame("step"):
             observation, reward, terminated, truncated, info = self.env.step(action)
+        self._saw(observation)
         try:
             finite = bool(np.isfinite(float(reward)))
         except (TypeError, ValueError):
@@ -92,6 +98,12 @@ class _Slot(gymnasium.Env[Any, Any]):
     def close(self) -> None:
         self.env.close()
 
+    def _saw(self, observation: Any) -> None:
+        """Keep an observation before it is put into a batch, which may change its type."""
+        self.last = observation
+        if self.look is not None:
+            self.look(observation)
+
     def _made(self) -> gymnasium.Env[Any, Any]:
         """The environment of the setting."""
         with self._blame("make", "; a setting that cannot be built is to be refused by a model_validator of its class"):
@@ -108,6 +120,8 @@ class _Slot(gymnasium.Env[Any, Any]):
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             place = f" ({Path(last.filename).name}, line {last.lineno})" if last.filename != __file__ else ""
+            if what in RETURNS and "unpack" in str(error) and (not place or "gymnasium" in Path(last.filename).parts):
+                advice = f"; {what}() returns {RETURNS[what]}"  # unpacked here or by a wrapper, not by the user's code
             where = f"{self.world.id} broke down in {what}() with {self.setting!r}"
             raise WorldError(f"{where}: {type(error).__name__}: {error}{place}{advice}") from error
 
@@ -174,10 +188,29 @@ class GymVector(WorldVector):
             if isinstance(error, CurricleError):
                 raise
             space = self.single_observation_space
+            right = _shapes(space.sample())
+            for slot in self.slots:
+                if slot.last is not None and (shapes := _shapes(slot.last)) != right:
+                    raise WorldError(
+                        f"{self.world.id} gave an observation of the shape {shapes} in {slot.setting!r}, which does "
+                        f"not fit {space}; it must be {right}"
+                    ) from error
             raise WorldError(f"{self.world.id} gave an observation that does not fit {space}: {error}") from error
 
     def _skills(self, ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return np.stack([slot.ended if over else slot.skills for slot, over in zip(self.slots, ended, strict=True)])
+
+
+def _shapes(observation: Any) -> str:
+    """The shape of an observation, or of each of its parts."""
+    if isinstance(observation, Mapping):
+        return "{" + ", ".join(f"{key!r}: {_shapes(observation[key])}" for key in sorted(observation, key=str)) + "}"
+    if isinstance(observation, tuple):
+        return "(" + ", ".join(map(_shapes, observation)) + ")"
+    try:
+        return str(np.shape(observation))
+    except ValueError:  # lists of different lengths
+        return f"of {observation!r:.100}"
 
 
 def _compare(world: GymWorld, before: Setting, one: gymnasium.Env[Any, Any], after: Setting, other: Any) -> None:
