@@ -218,7 +218,7 @@ def main() -> None:
     go.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     go.add_argument("--arms", nargs="+", default=["before", "genenv", "random", "static", "agent_only"])
     go.add_argument("--minutes", type=float, default=1e9)
-    go.add_argument("--processes", type=int, default=1, help="Runs at a time; each takes some 20 GB of a GPU.")
+    go.add_argument("--processes", type=int, default=1, help="Runs at a time; one of tools takes some 20 GB of a GPU.")
     go.add_argument("--set", nargs="*", default=[], metavar="key=value")
     go.set_defaults(go=run)
     show = commands.add_parser("table")

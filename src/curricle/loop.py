@@ -192,9 +192,11 @@ class Loop:
 
 def each(outcomes: list[Outcome], designs: Sequence[Design], who: str) -> list[Outcome]:
     """What an agent returned, if it is an outcome for each design."""
-    if not isinstance(outcomes, list) or [type(one) for one in outcomes] != [Outcome] * len(designs):
-        told = f"a list of {len(outcomes)}" if isinstance(outcomes, list) else repr(outcomes)
-        raise AgentError(f"{who} returned {told}, not a list with one Outcome for each of {len(designs)} designs")
+    fits = isinstance(outcomes, list) and len(outcomes) == len(designs)
+    if not fits or not all(isinstance(one, Outcome) for one in outcomes):
+        raise AgentError(
+            f"{who} returned {outcomes!r:.100}, not a list with an Outcome for each of {len(designs)} designs"
+        )
     return outcomes
 
 

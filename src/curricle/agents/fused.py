@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PROGRAMS = 528  # four for each of a large GPU's processors
 PIXEL, WIDEST = 4, 64  # colours that the fused first convolution has room for, and channels it makes of them
-RESIDENT = 264  # two: what as many programs of a norm read stays in its cache until they read it again
+RESIDENT = 264  # programs of a norm: two for each; not yet timed (benchmarks/kernels.py)
 
 
 class _Entered(torch.autograd.Function):
@@ -174,7 +174,10 @@ def _grid(like: Tensor) -> tuple[int, int]:
 
 
 def _shape(z: Tensor) -> dict[str, int]:
-    """What a program of a norm handles at a time: whole pixels, and no more than there are. Measured on an H200."""
+    """What a program of a norm handles at a time: whole pixels, and no more than there are.
+
+    Measured on an H200 for norms as they were before; `benchmarks/kernels.py` is to say for these.
+    """
     channels, size = z.shape[1], z[0].numel()
     large = size >= 65_536
     block = min(16_384 if large else 8_192, 1 << (size - 1).bit_length())
