@@ -43,15 +43,24 @@ def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_ha
     model.ends = list(range(len(model.tokenizer)))
     quick = Sampler(model, "static", 64)
     assert [r.ended for r in quick.sample([[5], [6]], most=40, temperature=1, seed=0)] == [True, True]
-    assert int(quick.decoder.loops[2, 64, 40, False].step) == 16 and loop.graph is None
+    assert int(quick.decoder.loops[4, 64, 40, False].step) == 16 and loop.graph is None
 
 
-def test_few_shapes_are_kept(monkeypatch):
-    monkeypatch.setattr(decoding, "KEPT", 200)
+def test_few_shapes_are_kept_and_all_lie_in_the_same_memory(monkeypatch):
+    monkeypatch.setattr(decoding, "KEPT", 2)
     sampler = Sampler(Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0), "static", 2)
-    for length in (60, 100, 60, 200):
-        sampler.sample([[5] * length], most=2, temperature=0, seed=0)
-    assert list(sampler.decoder.loops) == [(1, 256, 2, True)], "the one just asked for is kept, however large"
+
+    def say(length):
+        return sampler.sample([[5, 6, 7] * (length // 3)], most=2, temperature=0, seed=0)
+
+    said = {length: say(length) for length in (240, 60, 120)}
+    assert list(sampler.decoder.loops) == [(1, 64, 2, True), (1, 128, 2, True)], "those used last"
+    places = {loop.cache.layers[0][0].data_ptr() for loop in sampler.decoder.loops.values()}
+    assert len(places) == 1
+    assert {length: say(length) for length in (60, 120, 240)} == said
+    assert sampler.decoder.room.tokens == 512
+    say(600)
+    assert list(sampler.decoder.loops) == [(1, 1024, 2, True)] and sampler.decoder.room.tokens == 2048, "it grew"
 
 
 def test_the_speaker_of_a_gpu_has_the_adapter_merged():

@@ -3,7 +3,8 @@
 Prompts begin at the left and are padded at the right, so plain causal attention reads them in, all but their last
 token: that one opens the decoding. A prompt that several rows share is read once. From then on every row writes into
 the same column of the cache, and a mask says which columns a row may look at. Heads that share keys are laid side by
-side like queries, so keys are never copied for them. On a CPU the same steps run one by one.
+side like queries, so keys are never copied for them. Shapes run one at a time, so all keep their columns in the same
+memory, and a conversation's next turn seldom needs a capture. On a CPU the same steps run one by one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +22,8 @@ SHORTEST = 64
 """Prompts are padded to this length, or twice, four times, ... of it: each new shape is captured anew."""
 TOKENS = 1 << 17
 """Most tokens of a batch, prompt and reply together: its cache has to fit beside two players."""
-KEPT = 2 * TOKENS
-"""Tokens of all shapes whose caches and graphs are kept; those not used for longest make room."""
+KEPT = 64
+"""Shapes that are kept, on a GPU as a graph each; those not used for longest make room."""
 LOOK = 16
 """Steps between two looks at whether all rows have ended; each look waits for the GPU."""
 ATTENTION = "curricle-decoding"
@@ -42,6 +43,7 @@ class Decoder:
     def __init__(self, model: Any, ends: Sequence[int], pad: int, batch: int) -> None:
         self.model, self.ends, self.pad, self.batch = model, list(ends), pad, batch
         self.loops: dict[tuple[int, int, int, bool], _Loop] = {}
+        self.room = _Room(0)
         needed("transformers").AttentionInterface.register(ATTENTION, _attend)
 
     def replies(self, prompts: Sequence[list[int]], most: int, temperature: float) -> list[list[int]]:
@@ -51,7 +53,7 @@ class Decoder:
         with _quickly(self.model):
             while order:
                 width = max(SHORTEST, 1 << (len(prompts[order[0]]) - 1).bit_length())
-                rows = min(self.batch, _floor(TOKENS // (width + most)), _ceiling(len(order)))
+                rows = min(self.batch, _floor(TOKENS // _length(width, most)), _rows(len(order)))
                 part, order = order[:rows], order[rows:]
                 key = (rows, width, most, not temperature)
                 said = self._loop(key).run([prompts[i] for i in part], temperature)
@@ -60,10 +62,16 @@ class Decoder:
 
     def _loop(self, key: tuple[int, int, int, bool]) -> "_Loop":
         loop = self.loops.pop(key, None)
-        while loop is None and self.loops and sum(n * (w + m) for n, w, m, _ in (*self.loops, key)) > KEPT:
-            del self.loops[next(iter(self.loops))]
-        self.loops[key] = loop or _Loop(self, *key)
-        return self.loops[key]
+        if loop is None:
+            tokens = key[0] * _length(*key[1:3])
+            if tokens > self.room.tokens:  # what was captured knows the old place only
+                self.loops.clear()
+                self.room = _Room(_ceiling(tokens))
+            elif len(self.loops) >= KEPT:
+                del self.loops[next(iter(self.loops))]
+            loop = _Loop(self, *key)
+        self.loops[key] = loop
+        return loop
 
 
 class _Loop:
@@ -73,9 +81,9 @@ class _Loop:
         model = owner.model
         kind, device = next(model.parameters()).dtype, next(model.parameters()).device
         self.owner, self.rows, self.width, self.most, self.greedy = owner, rows, width, most, greedy
-        self.length = 16 * -(-(width + most) // 16)
+        self.length = _length(width, most)
         self.graph: Any = None
-        self.cache = _Columns(rows, self.length)
+        self.cache = _Columns(owner.room, rows, self.length)
         self.token, self.place = (torch.zeros(rows, 1, dtype=torch.long, device=device) for _ in range(2))
         self.column, self.step = (torch.zeros(1, dtype=torch.long, device=device) for _ in range(2))
         self.said = torch.zeros(rows, most, dtype=torch.long, device=device)
@@ -160,17 +168,38 @@ class _Loop:
                 self.step.zero_()  # there may be room for one token only
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=self.cache.room.pool()):
             self._advance()
         torch.cuda.set_rng_state(luck)
         return graph
 
 
+class _Room:
+    """Memory for the columns of every shape, and for what their graphs work with: only one of them runs at a time."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+        self.flat: dict[tuple[int, int], Tensor] = {}
+        self.handle: Any = None
+
+    def view(self, layer: int, which: int, like: Tensor, rows: int, length: int) -> Tensor:
+        """Columns of a shape; zeros at first, since masked columns are multiplied all the same."""
+        heads, size = like.shape[1], like.shape[3]
+        if (layer, which) not in self.flat:
+            self.flat[layer, which] = like.new_zeros(self.tokens * heads * size)
+        return self.flat[layer, which][: rows * heads * length * size].view(rows, heads, length, size)
+
+    def pool(self) -> Any:
+        """Where graphs keep what lives within a step."""
+        self.handle = self.handle or torch.cuda.graph_pool_handle()
+        return self.handle
+
+
 class _Columns:
     """Keys and values of all layers, one column a token."""
 
-    def __init__(self, rows: int, length: int) -> None:
-        self.rows, self.length = rows, length
+    def __init__(self, room: _Room, rows: int, length: int) -> None:
+        self.room, self.rows, self.length = room, rows, length
         self.column: Tensor | None = None
         """Where the next token goes; None while prompts are read, which fill columns from the first on."""
         self.reader: Any = None
@@ -180,7 +209,8 @@ class _Columns:
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Take in new columns; returns what the new tokens may look at."""
         if layer not in self.layers:
-            self.layers[layer] = (self._room(keys), self._room(values))
+            views = (self.room.view(layer, i, new, self.rows, self.length) for i, new in enumerate((keys, values)))
+            self.layers[layer] = (next(views), next(views))
         kept = self.layers[layer]
         for whole, new in zip(kept, (keys, values), strict=True):
             if self.column is None:
@@ -192,9 +222,6 @@ class _Columns:
     def get_seq_length(self, *_: Any) -> int:
         """Positions are always given, so nobody counts on this."""
         return 0
-
-    def _room(self, like: Tensor) -> Tensor:
-        return like.new_zeros(self.rows, like.shape[1], self.length, like.shape[3])
 
 
 def _attend(
@@ -233,6 +260,16 @@ def _quickly(model: Any) -> Iterator[None]:
 
 def _normed(norm: Any, x: Tensor) -> Tensor:
     return F.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
+
+
+def _length(width: int, most: int) -> int:
+    """Columns of a row."""
+    return 16 * -(-(width + most) // 16)
+
+
+def _rows(count: int) -> int:
+    """The next power of four: rows too many cost less than capturing one shape more."""
+    return 1 << 2 * -(-(count - 1).bit_length() // 2)
 
 
 def _ceiling(count: int) -> int:
