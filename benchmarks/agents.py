@@ -64,10 +64,10 @@ def kernels(work: Callable[[], Any], rollouts: int) -> None:
         work()
     took = sorted(((e.device_time_total, e.count, e.key) for e in seen.key_averages()), reverse=True)
     print(f"{sum(us for us, _, _ in took) / 1000 / rollouts:.1f} ms of kernels a rollout")
-    for us, count, name in took[:30]:
-        print(
-            f"{us / 1000 / rollouts:8.2f} ms in {count / rollouts:6.1f} calls, {us / count:7.1f} us each: {name[:90]}"
-        )
+    for us, count, name in took:
+        if us / 1000 / rollouts >= 0.1:
+            each = f"{count / rollouts:6.1f} calls, {us / count:7.1f} us each"
+            print(f"{us / 1000 / rollouts:8.2f} ms in {each}: {name[:90]}")
 
 
 def ours(

@@ -3,8 +3,9 @@
     python benchmarks/kernels.py [--images 512] [--best 4] [--only norm_back]
 
 On a GPU, for the papers' network over 64x64 pictures in bfloat16. For every kernel and stage: what `fused.py` launches
-now, the time in which as many bytes can be copied (each read and written once), and the fastest shapes: numbers a
-program takes at a time, warps, programs. Then the convolutions, searched among cuDNN's first ten ways and among all.
+now, the time in which as many bytes can be copied (each read and written once), and the fastest shapes: numbers (of
+the first convolution: columns) a program takes at a time, warps, programs (of `enter`: rows a program takes). Then the
+convolutions, searched among cuDNN's first ten ways and among all.
 Compiles first, on all cores.
 """
 
@@ -55,11 +56,13 @@ def _norms(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
     gain, shift, gain2, shift2 = torch.rand(4, channels, device="cuda")
     means, scales = torch.rand(2, images, device="cuda")
     sums, moments = torch.rand(images, 4, channels, device="cuda"), torch.rand(images, 4, device="cuda")
-    usual = fused._shape(a)
-    now = usual["BLOCK"], usual["num_warps"], min(images, fused.RESIDENT)
     blocks = [block for block in BLOCKS if channels <= block <= size]
     grids = sorted({min(images, grid) for grid in (132, 264, 528, images)})
     shapes = [s for s in itertools.product(blocks, WARPS, grids) if 4 <= s[0] // (32 * s[1]) <= 32]
+
+    def now(kind: str) -> tuple[int, int, int]:
+        grid, named = fused._shape(a, kind)
+        return named["BLOCK"], named["num_warps"], grid[0]
 
     def how(block: int, warps: int) -> dict[str, Any]:
         return {"size": size, "C": channels, "BLOCK": block, "WHOLE": size % block == 0, "num_warps": warps}
@@ -74,15 +77,15 @@ def _norms(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
         return lambda block, warps, grid: norms.norm_back[(grid,)](*given, **named, **how(block, warps))
 
     whole = a.numel() * a.element_size()
-    yield Case(f"norm relu {stage}", forward(True, False), now, shapes, 2 * whole)
-    yield Case(f"norm join {stage}", forward(True, True), now, shapes, 4 * whole)
-    yield Case(f"norm_back relu {stage}", backward(True, False), now, shapes, 3 * whole)
-    yield Case(f"norm_back join {stage}", backward(True, True), now, shapes, 6 * whole)
+    yield Case(f"norm relu {stage}", forward(True, False), now("norm"), shapes, 2 * whole)
+    yield Case(f"norm join {stage}", forward(True, True), now("norm"), shapes, 4 * whole)
+    yield Case(f"norm_back relu {stage}", backward(True, False), now("norm"), shapes, 3 * whole)
+    yield Case(f"norm_back join {stage}", backward(True, True), now("norm"), shapes, 6 * whole)
     given = a, gain, shift, gain2, shift2, b, c, sums, moments, 1e-5, 1e-5, images
     yield Case(
         f"twice {stage}",
         lambda block, warps, grid: norms.twice[(grid,)](*given, **how(block, warps)),
-        now,
+        now("twice"),
         shapes,
         3 * whole,
     )
@@ -90,7 +93,7 @@ def _norms(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
     yield Case(
         f"twice_back {stage}",
         lambda block, warps, grid: norms.twice_back[(grid,)](*back, SKIP=True, **how(block, warps)),
-        (min(now[0], 8192), *now[1:]),
+        now("twice_back"),
         shapes,
         4 * whole,
     )
@@ -100,7 +103,7 @@ def _entry(images: int) -> Iterator[Case]:
     picture = {"HEIGHT": 64, "WIDTH": 64, "PIXEL": 4}
     x = torch.randint(0, 256, (images, 64, 64, 3), dtype=torch.uint8, device="cuda")
     padded = torch.zeros(images, 68, 68, 4, dtype=torch.bfloat16, device="cuda")
-    taps, bias = torch.rand(64, 64, device="cuda").bfloat16(), torch.rand(64, device="cuda")
+    taps, bias = torch.rand(48, 64, device="cuda").bfloat16(), torch.rand(64, device="cuda")
     y = torch.randn(images, 32, 32, 64, device="cuda").bfloat16()
     place = torch.randint(0, 10, y.shape, dtype=torch.int8, device="cuda")
     yield Case(
@@ -113,25 +116,30 @@ def _entry(images: int) -> Iterator[Case]:
         x.numel() + 2 * padded.numel(),
     )
     shape = {"C": 64, "WIDE": 64, **picture}
-    blocks = [(block, warps) for block in (32, 64, 128, 256) for warps in (4, 8) if block <= 32 * warps]
+    blocks = [(block, warps) for block in (32, 64, 128) for warps in (4, 8) if block <= 32 * warps]
+    tile = fused._tile(torch.bfloat16)
+    usual = tile["BLOCK"], tile["num_warps"]
+
+    def how(block: int, warps: int) -> dict[str, int]:
+        return {**shape, **tile, "BLOCK": block, "num_warps": warps}
+
     yield Case(
         "enter",
-        lambda block, warps, _: kernels.enter[(-(-1024 // block), images)](
-            padded, taps, bias, y, place, BLOCK=block, num_warps=warps, **shape
+        lambda block, warps, lines: kernels.enter[(-(-images * 32 // block), -(-32 // lines))](
+            padded, taps, bias, y, place, images, ROWS=lines, **how(block, warps)
         ),
-        (64, 4, 0),
-        [(*some, 0) for some in blocks],
+        (*usual, fused.LINES),
+        [(*some, lines) for some in blocks for lines in (4, 8, 16, 32)],
         2 * padded.numel() + 3 * y.numel(),
     )
 
     def back(block: int, warps: int, grid: int) -> Any:
         dweight, dbias = torch.empty(grid, 64, 64, device="cuda"), torch.empty(grid, 64, device="cuda")
         given = padded, y, place, dweight, dbias, images
-        return kernels.enter_back[(grid,)](*given, BLOCK=block, num_warps=warps, **shape)
+        return kernels.enter_back[(grid,)](*given, num_stages=1, **how(block, warps))
 
-    grids = sorted({min(images, grid) for grid in (132, 264, 528)})
-    shapes = [(*some, grid) for some in blocks for grid in grids]
-    yield Case("enter_back", back, (64, 4, min(images, fused.PROGRAMS)), shapes, 2 * padded.numel() + 3 * y.numel())
+    shapes = [(*some, grid) for some in blocks for grid in (132, 264, 528)]
+    yield Case("enter_back", back, (*usual, fused.PROGRAMS), shapes, 2 * padded.numel() + 3 * y.numel())
 
 
 def _pools(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:

@@ -48,7 +48,7 @@ def distances(shape, channels, blocks, kind, count=5):
     net = Pixels(shape, channels, blocks, 32).to(memory_format=torch.channels_last)
     seen = torch.randint(0, 256, (count, *shape), dtype=torch.uint8)
     found = []
-    fused.RESIDENT = fused.PROGRAMS = 2  # fewer programs than pictures, as on a GPU
+    fused.RESIDENT, fused.PROGRAMS = (2, 2), 2  # fewer programs than pictures, as on a GPU
     fused._kind = lambda like: getattr(torch, kind)
     for how in (net.stages, fused.through):
         net.zero_grad()

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from small_model import Pick, tiny
+from test_grpo import brief
 
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.llm.attention import opened
@@ -44,10 +45,11 @@ def test_graphs_draw_by_the_models_odds_anew_for_each_seed():
 @pytest.mark.parametrize(("lora", "spread"), [(0, 0.02), (4, 0.5)])
 def test_an_agent_learns_there_too(lora, spread):
     options = GRPOOptions(
-        model=tiny(spread), lora=lora, rate=1e-2, tasks=4, group=8, micro=32, most_tokens=2, dtype="float32"
+        model=tiny(spread), lora=lora, rate=1e-2, tasks=4, group=8, micro=32, most_tokens=1, dtype="float32"
     )
     one, world = GRPO(Pick(), options), Pick()
     assert one.causal.device.type == "cuda" and one.sampler.kind == "static"
+    brief(one)
     one.practise([world.unaltered()], 1600, seed=1, report=lambda done, figures: None)
     assert one.measure([world.unaltered()], [1], 32)[0].rate > 0.8
 

@@ -28,6 +28,9 @@ def test_batched_replies_are_those_of_one_at_a_time():
         static = Sampler(model, "static", batch).sample(prompts, most=6, temperature=0, seed=0)
         assert static == many, "fixed shapes change nothing"
     assert "forward" not in vars(model.model.model.norm), "the model is as it was"
+    before = model.model.config._attn_implementation
+    assert Sampler(model, "continuous", 4).sample(prompts, most=6, temperature=0, seed=0) == many
+    assert model.model.config._attn_implementation == before == "curricle-sdpa"
 
 
 def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_have_ended():

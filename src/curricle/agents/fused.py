@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
 PROGRAMS = 528  # four for each of a large GPU's processors
 PIXEL, WIDEST = 4, 64  # colours that the fused first convolution has room for, and channels it makes of them
-RESIDENT = 264  # programs of a norm: two for each; not yet timed (benchmarks/kernels.py)
+LINES = 8  # rows of pooled pictures that a program of the first convolution makes
+LARGE = 65_536  # numbers in a picture from which on a norm takes more of them at a time
+RESIDENT = 264, PROGRAMS  # programs of a norm, of large pictures and of others
+SHAPES = {
+    "norm": ((16_384, 16), (4096, 4)),
+    "twice": ((8192, 8), (4096, 4)),
+    "twice_back": ((4096, 8), (2048, 4)),  # four sums at once
+}
+"""Numbers that a norm takes at a time, and its warps: of large pictures, of others (`benchmarks/kernels.py`, H200)."""
 
 
 class _Entered(torch.autograd.Function):
@@ -33,12 +41,13 @@ class _Entered(torch.autograd.Function):
         padded = torch.empty(n, 2 * high + 4, 2 * wide + 4, PIXEL, dtype=kind, device=x.device)
         picture = {"HEIGHT": height, "WIDTH": width, "PIXEL": PIXEL}
         kernels.pad[_grid(padded)](x.contiguous(), padded, COLOURS=colours, BLOCK=1024, **picture)
-        taps = torch.zeros(4, 4, PIXEL, channels, dtype=kind, device=x.device)
-        taps[:3, :3, :colours] = weight.permute(2, 3, 1, 0) / 255
+        taps = torch.zeros(3, 4, PIXEL, channels, dtype=kind, device=x.device)
+        taps[:, :3, :colours] = weight.permute(2, 3, 1, 0) / 255
         y = torch.empty((n, high, wide, channels), dtype=kind, device=x.device)
         place = torch.empty_like(y, dtype=torch.int8)
         shape = {"C": channels, "WIDE": max(16, channels), **picture, **_tile(kind)}
-        kernels.enter[(-(-high * wide // shape["BLOCK"]), n)](padded, taps, bias, y, place, **shape)
+        blocks = -(-n * wide // shape["BLOCK"])
+        kernels.enter[(blocks, -(-high // LINES))](padded, taps, bias, y, place, n, ROWS=LINES, **shape)
         ctx.save_for_backward(padded, place)
         ctx.launch, ctx.colours = shape, colours
         return y.permute(0, 3, 1, 2)
@@ -48,12 +57,13 @@ class _Entered(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> Any:
         padded, place = ctx.saved_tensors
         dy = dy.permute(0, 2, 3, 1).contiguous()
-        shape, programs = ctx.launch, min(len(dy), PROGRAMS)
-        channels, wide = shape["C"], shape["WIDE"]
-        dweight = torch.empty(programs, 16 * PIXEL, wide, device=dy.device)
-        dbias = torch.empty(programs, wide, device=dy.device)
-        kernels.enter_back[(programs,)](padded, dy, place, dweight, dbias, len(dy), **shape)
-        taps = _added(dweight).view(4, 4, PIXEL, wide)[:3, :3, : ctx.colours, :channels] / 255
+        shape, (n, _, wide, _) = ctx.launch, dy.shape
+        programs = min(-(-n * wide // shape["BLOCK"]), PROGRAMS)
+        channels, room = shape["C"], shape["WIDE"]
+        dweight = torch.empty(programs, 16 * PIXEL, room, device=dy.device)
+        dbias = torch.empty(programs, room, device=dy.device)
+        kernels.enter_back[(programs,)](padded, dy, place, dweight, dbias, n, num_stages=1, **shape)
+        taps = _added(dweight).view(4, 4, PIXEL, room)[:3, :3, : ctx.colours, :channels] / 255
         return None, taps.permute(3, 2, 0, 1), _added(dbias)[:channels]
 
 
@@ -89,11 +99,12 @@ class _Normed(torch.autograd.Function):
         x = None if x is None else x.contiguous(memory_format=torch.channels_last)
         out, joined, add = torch.empty_like(z), z if x is None else torch.empty_like(z), x is not None
         means, scales = torch.empty(2, len(z), device=z.device)
-        shape = {"RELU": relu, "ADD": add, **_shape(z)}
+        grid, shape = _shape(z, "norm")
+        shape |= {"RELU": relu, "ADD": add}
         given = z, z if x is None else x, gain, shift
-        norms.norm[(min(len(z), RESIDENT),)](*given, out, joined, means, scales, eps, len(z), **shape)
+        norms.norm[grid](*given, out, joined, means, scales, eps, len(z), **shape)
         ctx.save_for_backward(z, joined, gain, means, scales)
-        ctx.launch = shape
+        ctx.launch = grid, shape
         return (out, joined) if add else out
 
     @staticmethod
@@ -103,11 +114,12 @@ class _Normed(torch.autograd.Function):
         dout = dout.contiguous(memory_format=torch.channels_last)
         skip = djoined is not None
         djoined = djoined.contiguous(memory_format=torch.channels_last) if djoined is not None else dout
-        add, dz = ctx.launch["ADD"], torch.empty_like(z)
+        (grid, shape), dz = ctx.launch, torch.empty_like(z)
+        add = shape["ADD"]
         dx = torch.empty_like(z) if add else dz
         shares = torch.empty(len(z), 2, z.shape[1], device=z.device)
         given = dout, djoined, *ctx.saved_tensors
-        norms.norm_back[(min(len(z), RESIDENT),)](*given, dz, dx, shares, len(z), SKIP=skip, **ctx.launch)
+        norms.norm_back[grid](*given, dz, dx, shares, len(z), SKIP=skip, **shape)
         dgain, dshift = _added(shares)
         return dz, dx if add else None, dgain, dshift, None, None
 
@@ -119,8 +131,8 @@ class _Twice(torch.autograd.Function):
         z = z.contiguous(memory_format=torch.channels_last)
         mid, out = torch.empty_like(z), torch.empty_like(z)
         sums, moments = torch.empty(len(z), 2, z.shape[1], device=z.device), torch.empty(len(z), 4, device=z.device)
-        given, ctx.launch = (z, gain, shift, gain2, shift2), _shape(z)
-        norms.twice[(min(len(z), RESIDENT),)](*given, mid, out, sums, moments, *eps, len(z), **ctx.launch)
+        grid, shape = _shape(z, "twice")
+        norms.twice[grid](z, gain, shift, gain2, shift2, mid, out, sums, moments, *eps, len(z), **shape)
         ctx.save_for_backward(z, gain, shift, gain2, sums, moments)
         return out, mid
 
@@ -132,9 +144,8 @@ class _Twice(torch.autograd.Function):
         skip = dmid is not None
         dmid = dmid.contiguous(memory_format=torch.channels_last) if dmid is not None else dout
         shares = torch.empty(len(z), 4, z.shape[1], device=z.device)
-        shape = ctx.launch | {"BLOCK": min(ctx.launch["BLOCK"], 8192)}  # four sums at once: more would not fit
-        given = dout, dmid, *ctx.saved_tensors
-        norms.twice_back[(min(len(z), RESIDENT),)](*given, dz, shares, len(z), SKIP=skip, **shape)
+        grid, shape = _shape(z, "twice_back")
+        norms.twice_back[grid](dout, dmid, *ctx.saved_tensors, dz, shares, len(z), SKIP=skip, **shape)
         return dz, *_added(shares), None, None
 
 
@@ -173,16 +184,13 @@ def _grid(like: Tensor) -> tuple[int, int]:
     return -(-like[0].numel() // 1024), len(like)
 
 
-def _shape(z: Tensor) -> dict[str, int]:
-    """What a program of a norm handles at a time: whole pixels, and no more than there are.
-
-    Measured on an H200 for norms as they were before; `benchmarks/kernels.py` is to say for these.
-    """
+def _shape(z: Tensor, kind: str) -> tuple[tuple[int], dict[str, Any]]:
+    """How a norm is launched: its programs, and what each handles at a time: whole pixels, no more than there are."""
     channels, size = z.shape[1], z[0].numel()
-    large = size >= 65_536
-    block = min(16_384 if large else 8_192, 1 << (size - 1).bit_length())
-    block = max(channels, block)
-    return {"size": size, "C": channels, "BLOCK": block, "WHOLE": size % block == 0, "num_warps": 16 if large else 8}
+    block, warps = SHAPES[kind][size < LARGE]
+    block = max(channels, min(block, 1 << (size - 1).bit_length()))
+    named = {"size": size, "C": channels, "BLOCK": block, "WHOLE": size % block == 0, "num_warps": warps}
+    return (min(len(z), RESIDENT[size < LARGE]),), named
 
 
 def _tile(kind: torch.dtype) -> dict[str, int]:

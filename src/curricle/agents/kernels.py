@@ -27,47 +27,69 @@ def pad(
 
 
 @triton.jit
-def _patch(x, row, column, k, WIDTH: tl.constexpr, PIXEL: tl.constexpr):
-    """What the filter at place `k` of each pooling window sees of a padded picture: 4x4 pixels, of which 3x3 count."""
+def _across(
+    here, column, line, top, middle, bottom, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PIXEL: tl.constexpr,
+    BLOCK: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """The largest of three neighbours in a line of the convolution, and which it is: a third of each pooling window."""
     COLUMNS: tl.constexpr = 2 * ((WIDTH + 1) // 2) + 4
-    tap = tl.arange(0, 16 * PIXEL)
-    start = ((2 * row + k // 3) * COLUMNS + 2 * column + k % 3) * PIXEL
-    return tl.load(x + start[:, None] + (tap // (4 * PIXEL) * COLUMNS * PIXEL + tap % (4 * PIXEL))[None, :])
+    tap = tl.arange(0, 4 * PIXEL)
+    best = tl.full((BLOCK, WIDE), float("-inf"), tl.float32)
+    which = tl.full((BLOCK, WIDE), 0, tl.int32)
+    for k in range(3):
+        j = 2 * column - 1 + k
+        inside = (line >= 0) & (line < HEIGHT) & (j >= 0) & (j < WIDTH)
+        patch = here[:, None] + ((line + 1) * COLUMNS + k) * PIXEL + tap[None, :]
+        seen = tl.dot(tl.load(patch), top, input_precision="ieee")
+        seen = tl.dot(tl.load(patch + COLUMNS * PIXEL), middle, seen, input_precision="ieee")
+        seen = tl.dot(tl.load(patch + 2 * COLUMNS * PIXEL), bottom, seen, input_precision="ieee")
+        value = tl.where(inside[:, None], seen, float("-inf"))
+        higher = value > best
+        best, which = tl.where(higher, value, best), tl.where(higher, k, which)
+    return best, which
 
 
 @triton.jit
 def enter(
-    x, weight, bias, y, place, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
-    PIXEL: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    x, weight, bias, y, place, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
+    PIXEL: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Convolution, bias, max-pooling and ReLU of `pad`: the largest picture of the network is never written down."""
+    """Convolution, bias, max-pooling and ReLU of `pad`: the largest picture of the network is never written down.
+
+    A program takes neighbouring columns of pictures, some rows down: windows share a line with the ones below.
+    """
     high: tl.constexpr = (HEIGHT + 1) // 2
     wide: tl.constexpr = (WIDTH + 1) // 2
-    picture, at = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there, near = at < high * wide, tl.minimum(at, high * wide - 1)
-    column, row = near % wide, near // wide
-    x, y, place = (
-        x + picture * (2 * high + 4) * (2 * wide + 4) * PIXEL,
-        y + picture * high * wide * C,
-        place + picture * high * wide * C,
-    )
-    channel = tl.arange(0, WIDE)
-    taken = tl.load(
-        weight + tl.arange(0, 16 * PIXEL)[:, None] * C + channel[None, :], mask=(channel < C)[None, :], other=0.0
-    )
-    best = tl.full((BLOCK, WIDE), float("-inf"), tl.float32)
-    where = tl.full((BLOCK, WIDE), 0, tl.int32)
-    for k in range(9):
-        i, j = 2 * row - 1 + k // 3, 2 * column - 1 + k % 3
-        inside = (i >= 0) & (i < HEIGHT) & (j >= 0) & (j < WIDTH)
-        seen = tl.dot(_patch(x, row, column, k, WIDTH, PIXEL), taken, input_precision="ieee")
-        value = tl.where(inside[:, None], seen, float("-inf"))
-        higher = value > best
-        best, where = tl.where(higher, value, best), tl.where(higher, k, where)
-    best += tl.load(bias + channel, mask=channel < C, other=0.0)[None, :]
-    target, ok = at[:, None] * C + channel[None, :], there[:, None] & (channel < C)[None, :]
-    tl.store(y + target, tl.maximum(best, 0.0), mask=ok)
-    tl.store(place + target, tl.where(best > 0, where, NONE).to(tl.int8), mask=ok)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    near = tl.minimum(at, count * wide - 1)
+    picture, column = (near // wide).to(tl.int64), near % wide
+    here = x + picture * (2 * high + 4) * (2 * wide + 4) * PIXEL + 2 * column * PIXEL
+    tap, channel = tl.arange(0, 4 * PIXEL), tl.arange(0, WIDE)
+    filters, real = weight + tap[:, None] * C + channel[None, :], (channel < C)[None, :]
+    top = tl.load(filters, mask=real, other=0.0)
+    middle = tl.load(filters + 4 * PIXEL * C, mask=real, other=0.0)
+    bottom = tl.load(filters + 8 * PIXEL * C, mask=real, other=0.0)
+    level = tl.load(bias + channel, mask=channel < C, other=0.0)[None, :]
+    target, ok = (picture * high * wide + column)[:, None] * C + channel[None, :], (at < count * wide)[:, None] & real
+    first = tl.program_id(1) * ROWS
+    above, where = _across(here, column, 2 * first - 1, top, middle, bottom, HEIGHT, WIDTH, PIXEL, BLOCK, WIDE)
+    for row in range(first, tl.minimum(first + ROWS, high)):
+        best = above
+        for half in tl.static_range(2):
+            above, which = _across(here, column, 2 * row + half, top, middle, bottom, HEIGHT, WIDTH, PIXEL, BLOCK, WIDE)
+            higher = above > best
+            best, where = tl.where(higher, above, best), tl.where(higher, 3 * half + 3 + which, where)
+        best += level
+        tl.store(y + target + row * wide * C, tl.maximum(best, 0.0), mask=ok)
+        tl.store(place + target + row * wide * C, tl.where(best > 0, where, NONE).to(tl.int8), mask=ok)
+        where = which
+
+
+@triton.jit
+def _won(dy, place, source, ok, mine: tl.constexpr):
+    """What windows hand to the one of their nine places that is asked about."""
+    slope = tl.load(dy + source, mask=ok, other=0.0)
+    return tl.where(tl.load(place + source, mask=ok, other=NONE) == mine, slope, 0.0)
 
 
 @triton.jit
@@ -75,26 +97,44 @@ def enter_back(
     x, dy, place, dweight, dbias, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
     PIXEL: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of filters and bias over every so many-th picture; programs' shares are added up afterwards."""
+    """Gradients of filters and bias over every so many-th block of columns; programs' shares are added up afterwards.
+
+    A pooling window begins at four outputs of the convolution; each gathers from all windows that it lies in.
+    """
     high: tl.constexpr = (HEIGHT + 1) // 2
     wide: tl.constexpr = (WIDTH + 1) // 2
-    channel = tl.arange(0, WIDE)
+    COLUMNS: tl.constexpr = 2 * wide + 4
+    channel, tap = tl.arange(0, WIDE), tl.arange(0, 16 * PIXEL)
+    reach = (tap // (4 * PIXEL) * COLUMNS * PIXEL + tap % (4 * PIXEL))[None, :]
     filters, level = tl.zeros((16 * PIXEL, WIDE), tl.float32), tl.zeros((BLOCK, WIDE), tl.float32)
-    for picture in range(tl.program_id(0), count, tl.num_programs(0)):
-        base = tl.zeros((), tl.int64) + picture  # many pictures reach beyond 32 bits
-        here = x + base * (2 * high + 4) * (2 * wide + 4) * PIXEL
-        for start in range(0, high * wide, BLOCK):
-            at = start + tl.arange(0, BLOCK)
-            there, near = at < high * wide, tl.minimum(at, high * wide - 1)
-            source, ok = at[:, None] * C + channel[None, :], there[:, None] & (channel < C)[None, :]
-            slope = tl.load(dy + base * high * wide * C + source, mask=ok, other=0.0)
-            won = tl.load(place + base * high * wide * C + source, mask=ok, other=NONE)
+    for start in range(tl.program_id(0) * BLOCK, count * wide, tl.num_programs(0) * BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        near = tl.minimum(at, count * wide - 1)
+        picture, column = (near // wide).to(tl.int64), near % wide
+        here = x + picture * (2 * high + 4) * COLUMNS * PIXEL + 2 * column * PIXEL
+        source = (picture * high * wide + column)[:, None] * C + channel[None, :]
+        mine = (at < count * wide)[:, None] & (channel < C)[None, :]
+        beside = mine & (column + 1 < wide)[:, None]
+        for row in range(high):
+            now, below = source + row * wide * C, row + 1 < high
+            slope = tl.load(dy + now, mask=mine, other=0.0)
+            won = tl.load(place + now, mask=mine, other=NONE)
             level += tl.where(won != NONE, slope, 0.0).to(tl.float32)
-            for k in range(9):
-                seen = _patch(here, near // wide, near % wide, k, WIDTH, PIXEL)
-                mine = tl.where(won == k, slope, 0.0).to(dy.dtype.element_ty)
-                filters += tl.dot(tl.trans(seen), mine, input_precision="ieee")
-    target = tl.program_id(0) * 16 * PIXEL * WIDE + tl.arange(0, 16 * PIXEL)[:, None] * WIDE + channel[None, :]
+            patch = here[:, None] + (2 * row + 1) * COLUMNS * PIXEL + PIXEL + reach
+            given = tl.where(won == 4, slope, 0.0)
+            filters = tl.dot(tl.trans(tl.load(patch)), given.to(dy.dtype.element_ty), filters, input_precision="ieee")
+            given = tl.where(won == 5, slope, 0.0) + _won(dy, place, now + C, beside, 3)
+            seen = tl.load(patch + PIXEL)
+            filters = tl.dot(tl.trans(seen), given.to(dy.dtype.element_ty), filters, input_precision="ieee")
+            given = tl.where(won == 7, slope, 0.0) + _won(dy, place, now + wide * C, mine & below, 1)
+            seen = tl.load(patch + COLUMNS * PIXEL)
+            filters = tl.dot(tl.trans(seen), given.to(dy.dtype.element_ty), filters, input_precision="ieee")
+            given = tl.where(won == 8, slope, 0.0) + _won(dy, place, now + C, beside, 6)
+            given += _won(dy, place, now + wide * C, mine & below, 2)
+            given += _won(dy, place, now + (wide + 1) * C, beside & below, 0)
+            seen = tl.load(patch + (COLUMNS + 1) * PIXEL)
+            filters = tl.dot(tl.trans(seen), given.to(dy.dtype.element_ty), filters, input_precision="ieee")
+    target = tl.program_id(0) * 16 * PIXEL * WIDE + tap[:, None] * WIDE + channel[None, :]
     tl.store(dweight + target, filters)
     tl.store(dbias + tl.program_id(0) * WIDE + channel, tl.sum(level, 0))
 

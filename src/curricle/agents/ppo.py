@@ -258,18 +258,18 @@ class PPO(Agent):
         return lane
 
     def _judge(self, course: Course, steps: int, cuts: Sequence[Sequence[Cut]]) -> None:
-        """At the meeting after play: advantages, and the book of episodes."""
-        r, cut = course.rollout, [one for lane in cuts for one in lane]
-        r.judge(steps, cut, self.actor.worth, self.options.gamma, self.options.trace)
-        course.returns = course.tally.stretch(r.rewards[:steps], r.ended[:steps], r.shown[:steps])
+        """At the meeting after play: advantages."""
+        cut = [one for lane in cuts for one in lane]
+        course.rollout.judge(steps, cut, self.actor.worth, self.options.gamma, self.options.trace)
 
     def _pass_on(self, course: Course, index: int, seed: int, cuts: Sequence[Sequence[Cut]]) -> None:
         """At the meeting after play, if the next rollout is to be played while this one is learnt."""
+        steps = course.length(index)
+        batches = self._batches(course, steps, seed)
+        self._judge(course, steps, cuts)  # the last one may still be learnt meanwhile
         self._finish(course, index)
-        self._judge(course, course.length(index), cuts)
-        course.learnt.copy(course.rollout, course.length(index))
+        course.learnt.copy(course.rollout, steps)
         self.actor.follow(self.network, self.row)
-        batches = self._batches(course, course.length(index), seed)
         learn = partial(self._descend_alone, course, batches)
         if self._captures and ("update", len(batches[0])) not in self._graphs:
             learn()  # a capture bears no company
@@ -283,8 +283,10 @@ class PPO(Agent):
             self._close(course, done)
 
     def _close(self, course: Course, done: int) -> None:
-        """At the meeting after learning: stop if the loss broke down, else say how it went."""
+        """At the meeting after learning: stop if the loss broke down, else count the episodes and say how it went."""
         self.rollouts += 1
+        r, steps = course.learnt, course.length(done - 1)
+        returns = course.tally.stretch(r.rewards[:steps], r.ended[:steps], r.shown[:steps])
         extra = self.also(course, done)
         means = (course.figures / max(course.minibatches, 1)).tolist()
         if not np.isfinite(means).all() or not bool(self.row.whole.isfinite().all()):
@@ -293,14 +295,12 @@ class PPO(Agent):
                 f"{means[1]:g}); the last checkpoint is good: set a rate below {self.options.rate:g} in the run's "
                 "config.toml ([agent] rate) and resume"
             )
-        figures = (
-            dict(zip(FIGURES, means, strict=True)) | {"practice/episodes": float(course.tally.attempts.sum())} | extra
-        )
-        if course.returns:
-            figures["practice/return"] = float(np.mean(course.returns))
-        self.network.watch({name: tensor[: course.length(done - 1)] for name, tensor in course.learnt.seen.items()})
-        steps = sum(course.length(i) for i in range(done))
-        course.report(min(course.budget, steps * len(course.settings)), figures)
+        figures = dict(zip(FIGURES, means, strict=True)) | extra
+        figures |= {"practice/episodes": float(course.tally.attempts.sum())}
+        figures |= {"practice/return": float(np.mean(returns))} if returns else {}
+        self.network.watch({name: tensor[:steps] for name, tensor in r.seen.items()})
+        every = sum(course.length(i) for i in range(done))
+        course.report(min(course.budget, every * len(course.settings)), figures)
 
     def also(self, course: Course, done: int) -> dict[str, float]:
         """What else is learnt after a rollout, for agents built on this one; returns figures."""

@@ -64,7 +64,6 @@ class Course:
         self.settings, self.lanes, self.budget, self.seed = settings, min(lanes, len(settings)), budget, seed
         self.total = -(-budget // len(settings))
         self.count = max(1, self.total // steps)
-        self.returns = list[float]()
 
     report: Report
     tally: Tally

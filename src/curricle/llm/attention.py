@@ -6,6 +6,8 @@ no number, for the same batch that torch's other kernels had finite ones for. No
 so it may look at everything.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
@@ -30,6 +32,18 @@ def mend(model: Any) -> None:
     transformers.AttentionInterface.register(NAME, sdpa_attention_forward)
     transformers.AttentionMaskInterface.register(NAME, mask)
     model.set_attn_implementation(NAME)
+
+
+@contextmanager
+def unmended(model: Any) -> Iterator[None]:
+    """Give a model torch's attention back for a while, under the name that parts of transformers ask for."""
+    before = model.config._attn_implementation
+    if before == NAME:
+        model.set_attn_implementation("sdpa")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
 
 
 def opened(mask: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import torch
 
 from curricle.errors import ModelError, explained
+from curricle.llm.attention import unmended
 from curricle.llm.causal import Causal
 from curricle.llm.decoding import Decoder, suits
 from curricle.llm.extra import needed
@@ -102,7 +103,8 @@ class Sampler:
             pad_token_id=self.causal.tokenizer.pad_token_id,
             **self._manner(most, temperature),
         )
-        done = model.generate_batch(list(prompts), generation_config=manner, progress_bar=False)
+        with unmended(model):  # it knows attention by name, and pads nothing
+            done = model.generate_batch(list(prompts), generation_config=manner, progress_bar=False)
         by_number = sorted(done.items(), key=lambda pair: int("".join(c for c in pair[0] if c.isdigit()) or 0))
         return [self._reply(list(output.generated_tokens)) for _, output in by_number]
 
