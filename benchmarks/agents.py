@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.profiler import ProfilerActivity, profile
+from profiles import kernels
 
 from curricle.agents import ppo
 from curricle.agents.rollout import Lane
@@ -58,18 +58,6 @@ class Stopwatch:
         setattr(owner, method, timed)
 
 
-def kernels(work: Callable[[], Any], rollouts: int) -> None:
-    """Print what a GPU does in some work: milliseconds a rollout, kernel by kernel."""
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        work()
-    took = sorted(((e.device_time_total, e.count, e.key) for e in seen.key_averages()), reverse=True)
-    print(f"{sum(us for us, _, _ in took) / 1000 / rollouts:.1f} ms of kernels a rollout")
-    for us, count, name in took:
-        if us / 1000 / rollouts >= 0.1:
-            each = f"{count / rollouts:6.1f} calls, {us / count:7.1f} us each"
-            print(f"{us / 1000 / rollouts:8.2f} ms in {each}: {name[:90]}")
-
-
 def ours(
     view: str, seconds: float, changes: dict[str, Any], threads: int, watch: Stopwatch, profiled: bool
 ) -> dict[str, Any]:
@@ -98,7 +86,7 @@ def ours(
     took = {"world": took["world"], "rollout": took["play"] - took["world"], "update": took["update"]}
     shares = {name: round(seconds / spent, 3) for name, seconds in took.items()}
     if profiled and agent.device.type == "cuda":
-        kernels(lambda: agent.practise(design, 2 * rollout, seed=3, report=lambda done, figures: None), 2)
+        kernels(lambda: agent.practise(design, 2 * rollout, seed=3, report=lambda done, figures: None), 2, "rollout")
     return {
         "steps_per_s": round(count * rollout / spent, 1),
         "shares": shares,

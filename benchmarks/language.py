@@ -1,12 +1,13 @@
 """Language: tokens a second of rollouts and of updates, beside plain `transformers.generate` in the same run.
 
-    python benchmarks/language.py [--model embedded] [--rows 512] [--prompt 128] [--new 64] [--json] [--out FILE]
+    python benchmarks/language.py [--model embedded] [--rows 512] [--prompt 128] [--new 64] [--out FILE] [--profile]
 
 Every sampler draws the same number of tokens from the same prompts: random words, each prompt `--group` times as GRPO
 asks it, an end token that never comes. Plain `generate` is what a user would write: the model in bfloat16 on a GPU
 (float32 on a CPU), batched, its default cache. The first call of each, which prepares, is timed apart. Updates are
-GRPO's of TRL over rollouts of that length: forward, backward, KL and optimiser together. With `--json` the last line is
-one object; `--out` appends it to a file, with what was asked for and the machine it was measured on.
+GRPO's of TRL over rollouts of that length: forward, backward, KL and optimiser together; imitation is one update by
+weighted regression over as many. With `--json` the last line is one object; `--out` appends it to a file, with what was
+asked for and the machine it was measured on; `--profile` adds, on a GPU, the kernels of updates by the time they take.
 """
 
 import argparse
@@ -18,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from profiles import kernels
 
 from curricle.agents.grpo.attempts import Attempt
 from curricle.agents.grpo.settings import LearningOptions
 from curricle.agents.grpo.trainer import Grpo
 from curricle.llm.causal import Causal
+from curricle.llm.regression import Example, step
 from curricle.llm.sampling import Sampler
 from curricle.records import Message, Task, Verdict
 
@@ -95,6 +98,23 @@ def updates(causal: Causal, options: LearningOptions, args: argparse.Namespace) 
     seconds = timed(lambda: grpo.run(slots, args.updates, 0, lambda *_: None), causal.device)
     rate = args.updates * grpo.width * (args.prompt + args.new) / seconds
     print(f"{'updates (TRL)':>22}: {rate:10,.0f} tokens/s, {grpo.width} rollouts an update; first call {first:.1f} s")
+    if args.profile and causal.device.type == "cuda":
+        kernels(lambda: grpo.run(slots, 2, 0, lambda *_: None), 2, "update")
+    return {"tokens_per_s": round(rate), "first_s": round(first, 1)}
+
+
+def imitation(causal: Causal, args: argparse.Namespace) -> dict[str, float]:
+    """Tokens a second of learning by weight, as an environment policy does and an agent that imitates."""
+    shown = [Example([5] * args.prompt, [6] * args.new, 1.0) for _ in range(args.rows)]
+
+    def learn() -> None:
+        step(causal, shown, 0.0, float("inf"), args.micro)
+
+    first, seconds = timed(learn, causal.device), min(timed(learn, causal.device) for _ in range(args.repeat))
+    rate = args.rows * (args.prompt + args.new) / seconds
+    print(f"{'imitation':>22}: {rate:10,.0f} tokens/s; first call {first:.1f} s")
+    if args.profile and causal.device.type == "cuda":
+        kernels(learn, 1, "update")
     return {"tokens_per_s": round(rate), "first_s": round(first, 1)}
 
 
@@ -111,6 +131,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=5)
     parser.add_argument("--micro", type=int, default=64 if torch.cuda.is_available() else 8)
     parser.add_argument("--samplers", nargs="*", default=[])
+    parser.add_argument("--profile", action="store_true", help="On a GPU: which kernels take the time.")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=Path, help="file to append one line of JSON to")
     args = parser.parse_args()
@@ -118,10 +139,11 @@ def main() -> None:
     options = LearningOptions(model=args.model, lora=args.lora, tasks=tasks, micro=args.micro, most_tokens=args.new)
     causal = Causal(options, "benchmark", 0)
     result = {"rollouts": rollouts(causal, args), "updates": updates(causal, options, args)}
+    result["imitation"] = imitation(causal, args)
     if args.json:
         print(json.dumps(result))
     if args.out:
-        asked = {name: value for name, value in vars(args).items() if name not in ("json", "out")}
+        asked = {name: value for name, value in vars(args).items() if name not in ("json", "out", "profile")}
         with args.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**result, "asked": asked, "machine": machine(causal.device)}) + "\n")
 
