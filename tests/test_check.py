@@ -235,7 +235,8 @@ def test_keys_of_the_right_form_are_taken(check):
         ({"schedule": {"cycels": 1}}, "unknown key 'cycels', did you mean 'cycles'"),
         ({"original": {"sise": 1}}, "unknown knob 'sise'"),
         ({"agnet": {}}, "unknown section 'agnet', did you mean 'agent'"),
-        ({"agent": "ppo"}, "must be a dict of options"),
+        ({"agent": "ppo"}, "must be a dict of options by section"),
+        ("ppo", r"suggests = 'ppo' must be a dict of options by section"),
     ],
 )
 def test_suggestions_that_no_run_could_follow_are_refused(check, suggests, message):

@@ -129,6 +129,7 @@ def test_suggestions_for_one_agent_do_not_reach_another():
             r"of_options of tutor-v1: unknown key 'reech'",
         ),
         (["schedule.ratio=half"], r"ratio = 'half' is refused: write two whole numbers"),
+        (["schedule.ratio=2"], r"ratio = 2 is refused: write two whole numbers"),
     ],
 )
 def test_bad_overrides_are_named(pairs, message):

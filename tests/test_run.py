@@ -125,7 +125,7 @@ def test_a_lost_checkpoint_is_named(finished):
 def test_an_edited_schedule_is_noticed(finished):
     text = (finished / "config.toml").read_text()
     (finished / "config.toml").write_text(text.replace("save_every = 100", "save_every = 400"))
-    with pytest.raises(RunDamaged, match=r"journal.jsonl has .* where the config leads to .* was it edited"):
+    with pytest.raises(RunDamaged, match=r"journal.jsonl has .* where the config leads to .* Put \[schedule\] back"):
         config.resume(finished)
 
 

@@ -43,13 +43,13 @@ class Schedule(Options):
         description="Practice between two checkpoints; open episodes are cut there if the world cannot be saved.",
     )
 
-    @field_validator("ratio")
+    @field_validator("ratio", mode="before")
     @classmethod
-    def _two_numbers(cls, ratio: str) -> str:
-        parts = ratio.split(":")
+    def _two_numbers(cls, ratio: object) -> str:
+        parts = ratio.split(":") if isinstance(ratio, str) else []
         if len(parts) != 2 or not all(p.strip().isdigit() for p in parts) or not any(int(p) for p in parts):
             raise ValueError("write two whole numbers with a colon between, like '1:1' or '5:1'")
-        return ratio
+        return str(ratio)
 
     @property
     def designed(self) -> int:

@@ -182,7 +182,8 @@ class Run:
         marker = self.markers[self._replayed]
         if marker.step != step:
             raise RunDamaged(
-                f"{self.folder / JOURNAL} has {marker.step} where the config leads to {step}; was it edited?"
+                f"{self.folder / JOURNAL} has {marker.step} where the config leads to {step}: "
+                "finished steps cannot be moved. Put [schedule] back as it was, or start a new run"
             )
         self._replayed += 1
         if kind not in self._known:

@@ -36,7 +36,7 @@ class World(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if hasattr(cls, "id") and not {"id", "Setting", "skills"}.isdisjoint(cls.__dict__):
+        if hasattr(cls, "id") and not {"id", "Setting", "skills", "suggests"}.isdisjoint(cls.__dict__):
             _check_declaration(cls)  # an abstract step between has no id
 
     def __init__(self, options: records.Options | None = None, original: knobs.Setting | None = None) -> None:
@@ -204,6 +204,10 @@ def _check_declaration(cls: type[World]) -> None:
     for name in ("Setting", "skills", "guide"):
         if not hasattr(cls, name):
             raise DeclarationError(f"{cls.__name__} ({cls.id}) lacks {name!r}")
+    given = cls.suggests
+    if not isinstance(given, Mapping) or not all(isinstance(table, Mapping) for table in given.values()):
+        form = "a dict of options by section, as in {'agent': {'id': 'ppo'}}"
+        raise DeclarationError(f"{cls.id}.suggests = {given!r:.100} must be {form}")
     check_skills(cls)
 
 

@@ -53,11 +53,9 @@ def check(world: WorldName, steps: Steps = 300, tasks: Tasks = 8, count: Count =
 def _advice_on_suggestions(world: World) -> list[str]:
     """Refuse suggestions that no run could follow; what is only not installed here is worth a note."""
     known, notes = [name for name in SECTIONS if name != "world"], list[str]()
-    for section, table in dict(world.suggests).items():
+    for section, table in world.suggests.items():
         if section not in known:
             raise DeclarationError(f"{world.id}.suggests: unknown section {section!r}, {nearest(str(section), known)}")
-        if not isinstance(table, Mapping):
-            raise DeclarationError(f"{world.id}.suggests[{section!r}] = {table!r:.100} must be a dict of options")
         try:
             _check_suggestion(world, section, table)
         except CurricleError as error:

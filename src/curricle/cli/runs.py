@@ -148,7 +148,7 @@ def _follow() -> None:
 def _who(resolved: config.Config) -> str:
     """The designer, its language model, and why it was chosen where nobody named one."""
     options = resolved.designer_options
-    of = options.of if isinstance(options, OfOptions) else ""
+    of = options.of if isinstance(options, OfOptions) and options.of != "none-v1" else ""
     given = options.of_options if isinstance(options, OfOptions) else options.model_dump()
     model = str(given.get("model", ""))
     address = "" if model == "hand" or model.startswith(("replay:", "local")) else str(given.get("base_url", ""))
