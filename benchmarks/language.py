@@ -5,9 +5,10 @@
 Every sampler draws the same number of tokens from the same prompts: random words, each prompt `--group` times as GRPO
 asks it, an end token that never comes. Plain `generate` is what a user would write: the model in bfloat16 on a GPU
 (float32 on a CPU), batched, its default cache. The first call of each, which prepares, is timed apart. Updates are
-GRPO's of TRL over rollouts of that length: forward, backward, KL and optimiser together; imitation is one update by
-weighted regression over as many. With `--json` the last line is one object; `--out` appends it to a file, with what was
-asked for and the machine it was measured on; `--profile` adds, on a GPU, the kernels of updates by the time they take.
+GRPO's of TRL over rollouts of that length: forward, backward, KL and optimiser together, with every row on its own and
+with prompts shared (`packing.py`). Imitation is one update by weighted regression over as many. With `--json` the last
+line is one object; `--out` appends it to a file, with what was asked for and the machine it was measured on;
+`--profile` adds, on a GPU, the kernels of updates by the time they take.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from profiles import kernels
 
+from curricle.agents.grpo import packing
 from curricle.agents.grpo.attempts import Attempt
 from curricle.agents.grpo.settings import LearningOptions
 from curricle.agents.grpo.trainer import Grpo
@@ -80,27 +82,31 @@ def rollouts(causal: Causal, args: argparse.Namespace) -> dict[str, dict[str, fl
     return found
 
 
-def updates(causal: Causal, options: LearningOptions, args: argparse.Namespace) -> dict[str, float]:
-    """Tokens a second of TRL's update, prompt and reply counted."""
+def updates(causal: Causal, options: LearningOptions, args: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Tokens a second of TRL's update, prompt and reply counted; with each row on its own, and packed as we do it."""
     task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
 
     def rollout(slots: Any) -> list[Attempt]:
         made = []
         for number, _ in enumerate(slots):
-            one = Attempt(task, 0, [5] * args.prompt, ids=[6] * args.new, mask=[1] * args.new)
+            prompt = [5 + number // options.group] * args.prompt
+            one = Attempt(task, 0, prompt, ids=[6] * args.new, mask=[1] * args.new)
             one.verdict = Verdict(reward=float(number % 2))
             made.append(one)
         return made
 
-    grpo = Grpo(causal, options, rollout)
+    grpo, found = Grpo(causal, options, rollout), {}
     slots = ((task, 0) for _ in range(10**9))
-    first = timed(lambda: grpo.run(slots, 1, 0, lambda *_: None), causal.device)
-    seconds = timed(lambda: grpo.run(slots, args.updates, 0, lambda *_: None), causal.device)
-    rate = args.updates * grpo.width * (args.prompt + args.new) / seconds
-    print(f"{'updates (TRL)':>22}: {rate:10,.0f} tokens/s, {grpo.width} rollouts an update; first call {first:.1f} s")
-    if args.profile and causal.device.type == "cuda":
-        kernels(lambda: grpo.run(slots, 2, 0, lambda *_: None), 2, "update")
-    return {"tokens_per_s": round(rate), "first_s": round(first, 1)}
+    for name, worth in {"rows": 0.0, "packed": packing.WORTH}.items():
+        packing.WORTH = worth
+        first = timed(lambda: grpo.run(slots, 1, 0, lambda *_: None), causal.device)
+        seconds = timed(lambda: grpo.run(slots, args.updates, 0, lambda *_: None), causal.device)
+        rate = args.updates * grpo.width * (args.prompt + args.new) / seconds
+        print(f"{'updates, ' + name:>22}: {rate:10,.0f} tokens/s, {grpo.width} rollouts each; first call {first:.1f} s")
+        found[name] = {"tokens_per_s": round(rate), "first_s": round(first, 1)}
+        if args.profile and causal.device.type == "cuda":
+            kernels(lambda: grpo.run(slots, 2, 0, lambda *_: None), 2, "update")
+    return found
 
 
 def imitation(causal: Causal, args: argparse.Namespace) -> dict[str, float]:

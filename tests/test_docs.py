@@ -241,7 +241,10 @@ def test_genenv_tools_run(script, tmp_path):
     found = json.loads(done.splitlines()[-1])
     (kept,) = map(json.loads, (tmp_path / "speed.jsonl").read_text().splitlines())
     assert kept.items() >= found.items() and kept["asked"]["rows"] == 8 and kept["machine"]["device"]
-    assert found["rollouts"]["transformers.generate"]["tokens_per_s"] > 0 and found["updates"]["tokens_per_s"] > 0
+    assert (
+        found["rollouts"]["transformers.generate"]["tokens_per_s"] > 0
+        and found["updates"]["packed"]["tokens_per_s"] > 0
+    )
     plain = config.load(str(ROOT / "configs" / "genenv-small.toml"))
     out, work = str(tmp_path / "out.jsonl"), str(tmp_path / "runs")
     go = ["run", "--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv", "genenv+base"]

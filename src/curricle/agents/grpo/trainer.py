@@ -3,10 +3,11 @@
 TRL does the loss, the clipping, the KL and entropy terms, gradient accumulation, and what accelerate and vLLM offer
 (the agent's `trl` option). We give it an `IterableDataset` of tasks and a rollout function, because a rollout here is a
 conversation with a world. One trainer lives as long as its agent: its optimiser is the agent's own, so that checkpoints
-are ours, small and exact. Three things TRL has no setting for:
+are ours, small and exact. Four things TRL has no setting for:
 
 - the reference of the KL term is the model the agent began with, which may come from no folder TRL could load;
 - advantages by turn (GiGPO, `credit.py`) are added to those of the group;
+- a prompt that several rows of a part share goes through the network once (`packing.py`);
 - a call of `practise` is a training of its own length; buffers of the one before are dropped.
 
 Of several ranks (`ranks.py`) each rolls out its share of an update's rows and learns from it. A group may lie across
@@ -18,6 +19,7 @@ import math
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ import torch
 from curricle import ranks
 from curricle.agents.grpo.attempts import Attempt
 from curricle.agents.grpo.credit import token_advantages
+from curricle.agents.grpo.packing import packed, packs, scored
 from curricle.agents.grpo.settings import LearningOptions, config, refusals
 from curricle.errors import AgentError, explained
 from curricle.llm.causal import Causal
@@ -112,6 +115,7 @@ def _dataset(slots: Iterator[Slot], kept: dict[int, Slot]) -> Any:
 def _trainer(owner: Grpo) -> Any:
     trl, options, causal = needed("trl"), owner.options, owner.causal
     from transformers import PrinterCallback, TrainerCallback
+    from trl.trainer import grpo_trainer
     from trl.trainer.utils import add_fused_lm_head
 
     class Trainer(trl.GRPOTrainer):  # type: ignore[misc,name-defined]
@@ -119,6 +123,11 @@ def _trainer(owner: Grpo) -> Any:
 
         slots: dict[int, Slot]
         watch: Watch
+
+        def _prepare_inputs(self, generation_batch: Any) -> Any:
+            """TRL's, but tries at a task stay together: so a part of an update has few prompts."""
+            with _in_order(grpo_trainer):
+                return super()._prepare_inputs(generation_batch)
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             self.rows = [self.slots[row["slot"]] for row in inputs]
@@ -132,6 +141,26 @@ def _trainer(owner: Grpo) -> Any:
                 whole = batch["advantages"].unsqueeze(1)
                 batch["advantages"] = whole + options.step_weight * steps.to(whole)
             return batch
+
+        def _get_per_token_logps_and_entropies(
+            self, model: Any, ids: Any, seen: Any, keep: int, batch_size: int | None = None, **named: Any
+        ) -> tuple[Any, Any, Any]:
+            """The same figures; where several rows have one prompt, from packed sequences."""
+            plain, may = super()._get_per_token_logps_and_entropies, packs(causal.model)
+            pad, count = causal.tokenizer.pad_token_id, batch_size or len(ids)
+
+            def part(rows: slice) -> tuple[Any, Any, Any]:
+                some = packed(ids[rows], seen[rows], keep, pad, apart=ranks.count() == 1) if may else []
+                if not some or named.get("compute_aux_loss"):
+                    found: tuple[Any, Any, Any] = plain(model, ids[rows], seen[rows], keep, **named)
+                    return found
+                with self.accelerator.autocast():
+                    return *scored(some, model), None
+
+            parts = [part(slice(start, start + count)) for start in range(0, len(ids), count)]
+            odds, entropies, losses = zip(*parts, strict=True)
+            entropy = torch.cat(entropies) if named.get("compute_entropy") else None
+            return torch.cat(odds), entropy, None if losses[0] is None else torch.stack(losses).mean()
 
     class Told(TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
@@ -174,6 +203,16 @@ def _trainer(owner: Grpo) -> Any:
     if trainer.ref_model is not None:
         add_fused_lm_head(trainer.ref_model, temperature=options.temperature)
     return trainer
+
+
+@contextmanager
+def _in_order(trainer: Any) -> Iterator[None]:
+    """Let TRL not shuffle rows: all those it draws at a time make one update, so their order decides nothing."""
+    shuffle, trainer.shuffle_sequence_dict = trainer.shuffle_sequence_dict, lambda batch: batch
+    try:
+        yield
+    finally:
+        trainer.shuffle_sequence_dict = shuffle
 
 
 def hushed(batch: Mapping[str, Any]) -> Any:

@@ -1,0 +1,137 @@
+"""Packed sequences: a prompt that several rows share goes through the network once, and nothing else changes."""
+
+import pytest
+import torch
+from small_model import tiny
+
+from curricle.agents.grpo.attempts import Attempt
+from curricle.agents.grpo.packing import packed
+from curricle.agents.grpo.settings import LearningOptions
+from curricle.agents.grpo.trainer import Grpo
+from curricle.llm.causal import Causal
+from curricle.records import Message, Task, Verdict
+
+PAD = 0
+TRIES = [  # prompt, reply
+    ([5, 6, 7, 8, 9, 10, 11], [20, 21, 22]),
+    ([12, 13, 14, 15, 16], [23]),
+    ([5, 6, 7, 8, 9, 10, 11], [24, 25, 26, 27]),
+    ([17], [28, 29]),
+    ([12, 13, 14, 15, 16], [30, 31]),
+    ([5, 6, 7, 8, 9, 10, 11], [20, 21, 22]),
+    ([12, 13, 14, 15, 16], [32, 33, 34]),
+    ([17], [35]),
+]
+
+
+def rows(tries):
+    """As TRL lays them out: prompts padded at the left, replies at the right."""
+    wide, keep = max(len(p) for p, _ in tries), max(len(r) for _, r in tries)
+    ids, seen = torch.full((len(tries), wide + keep), PAD), torch.zeros(len(tries), wide + keep, dtype=torch.long)
+    for row, (prompt, reply) in enumerate(tries):
+        here = slice(wide - len(prompt), wide + len(reply))
+        ids[row, here], seen[row, here] = torch.tensor([*prompt, *reply]), 1
+    return ids, seen, keep
+
+
+def test_replies_look_at_their_prompt_and_at_themselves():
+    (one,) = packed(*rows([([5, 6, 7], [20, 21]), ([5, 6, 7], [22])] * 2), PAD)
+    assert one.ids.tolist() == [[5, 6, 7, 20, 7, 7, 20, 7]]
+    assert one.labels.tolist() == [[-100, -100, 20, 21, 22, 20, 21, 22]]
+    assert one.places.tolist() == [[0, 1, 2, 3, 2, 2, 3, 2]]
+    looks = {i: [j for j in range(8) if one.mask[0, 0, i, j]] for i in (0, 1, 3, 4, 6)}
+    assert looks == {0: [0], 1: [0, 1], 3: [0, 1, 2, 3], 4: [0, 1, 4], 6: [0, 1, 5, 6]}
+    assert one.where.tolist() == [[2, 3], [4, 0], [5, 6], [7, 0]]
+    assert one.real.tolist() == [[True, True], [True, False]] * 2
+
+
+def test_padding_looks_at_itself():
+    found = packed(*rows([*TRIES, ([7] * 6, [20])] * 2), PAD)
+    assert [tuple(one.ids.shape) for one in found] == [(1, 6 + 2 * 10), (1, 4 + 2 * 6), (2, 5 + 2 * 1)], "by length"
+    assert all(bool(one.mask.any(-1).all()) for one in found), "a softmax over nothing is no number"
+    assert found[2].ids[1, -1] == PAD != found[2].ids[0, -1]
+    assert sorted(torch.cat([one.rows for one in found]).tolist()) == list(range(18))
+    (one,) = packed(*rows(TRIES * 2), PAD, apart=False)
+    assert one.ids.shape == (3, 26)
+
+
+LONG = [20] * 1000
+
+
+@pytest.mark.parametrize(
+    "tries",
+    [
+        [([5, 6, 7, 8, 9], [20, 21]), ([4, 6, 7, 8, 9], [20, 21])],  # different prompts
+        [([5, 6], [*range(20, 30)]), ([5, 6], [*range(30, 40)])],  # little shared
+        [([5] * 400, LONG)] * 8,  # attention over all replies would be more work
+    ],
+)
+def test_what_shares_too_little_is_left_as_it_is(tries):
+    assert packed(*rows(tries), PAD) == []
+
+
+@pytest.mark.parametrize("lora", [0, 4])
+@pytest.mark.parametrize("batch", [None, 4])
+def test_odds_entropies_and_gradients_are_those_of_the_rows_one_by_one(lora, batch, monkeypatch):
+    options = LearningOptions(model=tiny(0.3), lora=lora, device="cpu", tasks=1, group=2, temperature=0.7)
+    causal = Causal(options, "test", 0)
+    with torch.no_grad():
+        for _, p in causal.trained():
+            p.add_(0.02 * torch.randn_like(p))
+    grpo = Grpo(causal, options, lambda slots: [])
+    trainer, (ids, seen, keep) = _trainer(grpo), rows(TRIES)
+    passed, found = [], []
+
+    def count(module, given, named):
+        passed.append(named["input_ids"].numel())
+
+    causal.model.register_forward_pre_hook(count, with_kwargs=True)
+    for packs in (True, False):
+        monkeypatch.setattr("curricle.agents.grpo.trainer.packs", lambda model, packs=packs: packs)
+        odds, entropies, _ = trainer._get_per_token_logps_and_entropies(
+            causal.model, ids, seen, keep, batch, compute_entropy=True
+        )
+        slope = torch.arange(odds.numel()).view_as(odds).sin() * seen[:, -keep:]
+        parameters = [p for _, p in causal.trained()]
+        grads = torch.autograd.grad((odds * slope + 0.1 * entropies * slope).sum(), parameters)
+        found.append([odds.detach(), entropies.detach(), *grads])
+    assert bool((found[0][0] != 0).any())
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, atol=2e-5, rtol=1e-4)
+    packed_tokens, plain_tokens = sum(passed[: len(passed) // 2]), sum(passed[len(passed) // 2 :])
+    assert packed_tokens < plain_tokens or batch
+
+
+def test_an_update_is_the_same_packed_or_not(monkeypatch):
+    """All of TRL's update, with a world's turn that is masked, and a reference."""
+    found = []
+    for packs in (True, False):
+        monkeypatch.setattr("curricle.agents.grpo.trainer.packs", lambda model, packs=packs: packs)
+        options = LearningOptions(model=tiny(0.3), device="cpu", tasks=2, group=4, micro=8, rate=1e-3, kl=0.1)
+        causal = Causal(options, "test", 0)
+        grpo, told = Grpo(causal, options, _tries), []
+        task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
+        grpo.run(((task, 0) for _ in range(100)), 2, 0, lambda step, fresh, figures, told=told: told.append(figures))
+        found.append([told, [p.detach().clone() for _, p in causal.trained()]])
+    (told, after), (told_plainly, after_plainly) = found
+    for figures, plain in zip(told, told_plainly, strict=True):
+        assert figures == pytest.approx(plain, rel=1e-3, abs=1e-5)
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(after, after_plainly, strict=True))
+
+
+def _tries(slots):
+    made = []
+    for number, (task, _) in enumerate(slots):
+        prompt = [5 + number // 4] * 9
+        one = Attempt(
+            task, 0, prompt, ids=[20 + number, 21, 22, 23][: 2 + number % 3], mask=[1, 0, 1, 1][: 2 + number % 3]
+        )
+        one.verdict = Verdict(reward=float(number % 2))
+        made.append(one)
+    return made
+
+
+def _trainer(grpo):
+    from curricle.agents.grpo.trainer import _trainer as made
+
+    return made(grpo)
