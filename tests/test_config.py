@@ -81,7 +81,9 @@ def test_what_a_world_suggests_for_a_designer_holds_for_its_first_proposals_too(
     inner = kept.designer_options.of_options
     assert (inner["lora"], inner["rate"], inner["aim"]) == (suggested["lora"], suggested["rate"], suggested["aim"])
     assert inner["alpha"] == 0.3
-    assert resolve(override(sums, ["designer.id=fixed"])).designer_options.of == "random-v1"
+    assert resolve(override(sums, ["designer.id=fixed"])).designer_options.of == "language-v1"
+    assert resolve(override(sums, ["designer.id=fixed"])).designer_options.of_options["lora"] == suggested["lora"]
+    assert resolve(override(sums, ["designer.id=policy"])).designer_options.of == "none-v1"
 
 
 def test_none_is_refused():

@@ -11,7 +11,7 @@ from small_model import Pick, Steps, kind, tiny
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.agents.grpo.imitation import solved
 from curricle.agents.grpo.trainer import UNLIKELY, hushed
-from curricle.errors import AgentError, ModelError, RunDamaged, WorldError
+from curricle.errors import AgentError, DeclarationError, ModelError, RunDamaged, WorldError
 from curricle.llm import pools
 from curricle.llm.sampling import Reply
 from curricle.records import Message, Verdict
@@ -257,15 +257,36 @@ def test_a_world_that_gives_no_tasks_is_named(given, words):
         one.practise([Empty().unaltered()], 8, seed=0, report=quiet)
 
 
-def test_a_budget_below_one_update_is_remarked_on_once(caplog):
+def test_a_budget_that_is_no_whole_number_of_updates_is_remarked_on_once(caplog):
     one, world = agent(), Pick()
     scripted(one, "aye")
-    for seed in (0, 1):
-        (outcome,) = one.practise([world.unaltered()], 3, seed=seed, report=quiet)
-        assert outcome.spent == 8
-    assert [record.getMessage() for record in caplog.records if "asked for" in record.getMessage()] == [
-        "grpo-v1: 3 rollouts are asked for, but one update takes group * tasks = 8; it makes that one update"
+    for seed, budget in enumerate((8, 11, 3)):
+        (outcome,) = one.practise([world.unaltered()], budget, seed=seed, report=quiet)
+        assert outcome.spent == (16 if budget > 8 else 8)
+    assert [record.getMessage() for record in caplog.records] == [
+        "grpo-v1: 11 rollouts are asked for, but an update takes group * tasks = 8: 16 are made"
     ]
+
+
+def test_answers_that_all_run_into_the_limit_are_remarked_on_once(caplog):
+    one, world = agent(), Pick()
+    scripted(one, None)
+    one.practise([world.unaltered()], 16, seed=0, report=quiet)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("grpo-v1: all 8 answers of an update ran into most_tokens = 4, and such earn nothing")
+
+
+def test_a_verifier_that_gives_no_verdict_stops_the_run():
+    class Plain(Pick):
+        id = "plain-v1"
+
+        def score(self, task, transcript):
+            return True
+
+    one = agent(Plain())
+    scripted(one, "aye")
+    with pytest.raises(DeclarationError, match=r"plain-v1: score.* gave True; it must return a Verdict"):
+        one.practise([Plain().unaltered()], 8, seed=0, report=quiet)
 
 
 def test_replay_draws_old_tasks_and_counts_them_for_nobody():

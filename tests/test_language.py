@@ -241,6 +241,20 @@ def test_equal_designs_are_counted_and_fallbacks_are_not_its_success():
     assert told.figures["design/success"] == 0.75 and told.figures["design/unsolved"] == 0.0
 
 
+def test_cycles_in_which_nothing_can_be_used_or_learnt_are_remarked_on(caplog):
+    world, designer, told = Pick(), policy(spare=1.0, rounds=1, text="off", n=10), Told(Pick())
+    designer._write = lambda asked, seed: [writing(designer, v) for v in ("endless", "hostile", "endless")]
+    assert all(design.by for design in designer.propose(world.brief(1, 3), 3, told))
+    designer._write = lambda asked, seed: [writing(designer, {"letter": v}) for v in "bc"]
+    for cycle in (2, 3):
+        designs = designer.propose(world.brief(cycle, 3), 2, told)
+        designer.learn([Outcome(design=d, attempts=4, successes=2) for d in designs], scores(world), told)
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0] == "language-v1: none of 3 candidates could be used: 2 endless, 1 hostile"
+    assert said[1].startswith("language-v1: no design had n = 10 attempts, but 4 at the most, so nothing is learnt")
+    assert len(said) == 2
+
+
 def narrow(steps=12, **options):
     """A policy that all but always asks for the letter a."""
     fixed = {"text": "off", "leave": ("most",), "kl": 0.0, "kl_cap": 1.0, "aim": "task", "spare": 1.0, "epochs": 4}

@@ -11,7 +11,7 @@ from small_model import Pick, tiny
 from test_grpo import agent
 
 from curricle.agents.grpo import GRPO
-from curricle.errors import AgentError, ModelError, RunDamaged
+from curricle.errors import AgentError, ModelError, RunDamaged, WorldError
 from curricle.llm import causal, decoding, extra
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.sampling import Sampler, _copy_over
@@ -137,10 +137,10 @@ def test_a_hub_that_cannot_be_reached_is_not_asked_for_every_file(there, monkeyp
 def test_refusals_name_the_value(monkeypatch):
     with pytest.raises(AgentError, match="grpo-v1 answers text tasks, but vault-v1"):
         GRPO(VAULT())
-    with pytest.raises(ModelError, match="'/no/such' cannot be loaded"):
+    with pytest.raises(ModelError, match="there is no folder /no/such; model is a folder, a .gguf file, "):
         agent(model="/no/such")
-    with pytest.raises(AgentError, match=r"'use_vlm'.*no setting of TRL"):
-        agent(trl={"use_vlm": True}).practise([Pick().unaltered()], 8, seed=0, report=quiet)
+    with pytest.raises(AgentError, match=r"'use_vlm'.*no setting of TRL's GRPOConfig, did you mean 'use_vllm'"):
+        agent(trl={"use_vlm": True})
     with pytest.raises(ModelError, match="device = 'cuda', but torch"):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         agent(device="cuda")
@@ -189,7 +189,7 @@ def test_an_error_of_a_world_is_not_taken_for_trls():
         def tasks(self, setting, n, seed):
             raise ValueError("no tasks today")
 
-    with pytest.raises(ValueError, match=r"^no tasks today"):
+    with pytest.raises(WorldError, match=r"^torn-v1: tasks.* broke down in .*ValueError: no tasks today"):
         agent(Torn(), trl={"scale_rewards": "none"}).practise([Torn().unaltered()], 8, seed=0, report=quiet)
 
 

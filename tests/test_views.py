@@ -4,13 +4,15 @@ import json
 
 import pytest
 from parts import ROOT
+from rich.console import Console
 from typer.testing import CliRunner
 
 from curricle import config
 from curricle.cli import app
 from curricle.errors import RunError
-from curricle.records import Design, Outcome, Scores
+from curricle.records import Design, Outcome, Score, Scores
 from curricle.run import read_records
+from curricle.views.table import scores_table
 
 SOURCE = (ROOT / "examples" / "vault.py").read_text()
 SMALL = {"cycles": 2, "designs": 2, "per_cycle": 400, "final": 200, "save_every": 200, "test_seeds": 3}
@@ -217,6 +219,9 @@ SUMS = (ROOT / "examples" / "sums.py").read_text()
         ('generator(seed, "sums")', "generator(id(object()), str(id([])))", "different tasks for the same seed"),
         ("== task.gold", "!= task.gold", "its own solution"),
         ("found = re", "found = 1 / 0; re", "broke down on the words"),
+        ("return made\n", "return made[99]\n", "tasks(setting, n=8, seed=1) broke down in SumsSetting"),
+        ("return Verdict(", "return right or Verdict(", "gave True; it must return a Verdict"),
+        ("len(found) == 1 and int(found[0]) == task.gold", "True", "score() pays for all junk, even '' and "),
         ('"minus" if "-" in drawn', '"less" if "-" in drawn', "a task is about 'less', which is none of its skills"),
     ],
 )
@@ -225,6 +230,21 @@ def test_faults_of_a_world_of_tasks_are_named(before, after, words, tmp_path):
     (tmp_path / "wrong.py").write_text(SUMS.replace(before, after))
     done = CliRunner().invoke(app, ["check", f"{tmp_path}/wrong.py:Sums"])
     assert words in str(done.exception) and "sums-v1" in str(done.exception)
+
+
+def test_a_world_of_tasks_is_neither_played_nor_drawn():
+    for command in ("play", "look"):
+        done = CliRunner().invoke(app, [command, f"{ROOT}/examples/sums.py:Sums"])
+        assert "sums-v1 is a world of text tasks: there is nothing to play or draw" in str(done.exception)
+
+
+def test_a_skill_that_was_never_tested_has_no_success():
+    kept = Scores(
+        skills={"a": Score(mean=0.5, std=0.1, n=2), "b": Score.over([])}, reward=Score.over([1.0]), headline=25.0
+    )
+    shown = Console(width=80).render_lines(scores_table(kept, "x"))
+    lines = ["".join(part.text for part in line) for line in shown]
+    assert any("b" in line and " - " in line for line in lines) and any("50 ± 10" in line for line in lines)
 
 
 def test_a_world_of_tasks_is_checked_before_anything_is_trained_in_it(tmp_path):

@@ -327,12 +327,18 @@ def _speaker(given: dict[str, Any], asking: str = "") -> tuple[str, dict[str, An
 
 
 def _with_maker(table: dict[str, Any], suggested: Mapping[str, Any]) -> dict[str, Any]:
-    """What is suggested for a designer also holds where another one works on its proposals."""
-    maker, who = table.get("of"), str(suggested.get("id", AUTO))
-    if not isinstance(maker, str) or who == AUTO or not _same(Designer, maker, who):
+    """What is suggested for a designer also holds where another one works on its proposals.
+
+    One that would work on random proposals, were it not told otherwise, works on those of the designer suggested.
+    """
+    who, id = str(suggested.get("id", AUTO)), str(table["id"])
+    if AUTO in (who, id) or not issubclass(kind := find(Designer, id).Options, OfOptions):
+        return table
+    maker = table.get("of", who if kind.model_fields["of"].default == "random" else None)
+    if not isinstance(maker, str) or not _same(Designer, maker, who):
         return table
     options = {name: value for name, value in suggested.items() if name != "id"}
-    return {**table, "of_options": options | dict(table.get("of_options", {}))}
+    return {**table, "of": maker, "of_options": options | dict(table.get("of_options", {}))}
 
 
 def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -6,8 +6,10 @@ The id's version rises with every change that can move results. File to imitate:
 """
 
 import re
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 
 from curricle import records
 from curricle import setting as knobs
-from curricle.errors import DeclarationError, UsageError, ValueRefused, WorldError, nearest
+from curricle.errors import CurricleError, DeclarationError, UsageError, ValueRefused, WorldError, nearest
 from curricle.records import Brief, Cycle, Design, Message, Skill, Task, Verdict
 
 ID = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_]+)*-v[0-9]+")
@@ -165,7 +167,16 @@ class TaskWorld(World):
 
     def draw(self, setting: knobs.Setting, n: int, seed: int) -> list[Task]:
         """What `tasks` gives, held to what it promises."""
-        found = self.tasks(setting, n, seed)
+        try:
+            found = self.tasks(setting, n, seed)
+        except CurricleError:
+            raise
+        except Exception as error:
+            frames, why = traceback.extract_tb(error.__traceback__), " ".join(str(error).split())
+            at = [frame for frame in frames if frame.filename != __file__][:1] or frames
+            what = f"{self.id}: tasks(setting, n={n}, seed={seed}) broke down in {setting!r}"
+            place = f"{Path(at[0].filename).name}, line {at[0].lineno}"
+            raise WorldError(f"{what}: {type(error).__name__}: {why:.300} ({place})") from error
         if not isinstance(found, list) or not all(isinstance(task, Task) for task in found) or len(found) != n:
             what = f"{len(found)} tasks" if isinstance(found, list) else f"{found!r:.100}"
             raise WorldError(f"{self.id}: tasks(setting, n={n}, seed={seed}) gave {what} in {setting!r}")
@@ -177,6 +188,14 @@ class TaskWorld(World):
     @abstractmethod
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
         """Judge a finished attempt."""
+
+    def judge(self, task: Task, transcript: Sequence[Message]) -> Verdict:
+        """What `score` says, held to what it promises."""
+        verdict = self.score(task, transcript)
+        if not isinstance(verdict, Verdict):
+            wanted = "a Verdict, as in Verdict(reward=1.0, skills=(task.skill,))"
+            raise DeclarationError(f"{self.id}: score(task, transcript) gave {verdict!r:.100}; it must return {wanted}")
+        return verdict
 
     def reply(self, task: Task, transcript: Sequence[Message]) -> Message | None:
         """The world's answer to the agent's last message, or None when the attempt is over (here: after one answer)."""

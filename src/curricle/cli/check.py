@@ -104,6 +104,8 @@ def _answered(world: TaskWorld, setting: Setting, count: int) -> str:
             )
     answers = [(task, junk) for task in tasks for junk in (*JUNK, task.prompt[-1].content)]
     paid = [junk for task, junk in answers if _judged(world, task, [junk]).reward > 0]
+    if len(paid) == len(answers):
+        raise WorldError(f"{world.id}: score() pays for all junk, even {paid[0]!r} and {paid[1]!r}, in {setting!r}")
     earned = f"something {len(paid)} of {len(answers)} times: {sorted(set(paid))!r:.100}" if paid else "nothing"
     return f"{count} tasks, {len(known)} solved by their solutions; junk earns {earned}"
 
@@ -117,7 +119,9 @@ def _judged(world: TaskWorld, task: Task, words: Sequence[str]) -> Verdict:
             if (said := world.reply(task, transcript)) is None:
                 break
             transcript.append(said)
-        return world.score(task, transcript)
+        return world.judge(task, transcript)
+    except DeclarationError:
+        raise
     except Exception as error:
         what = f"{world.id} broke down on the words {list(words)!r:.200} in task {task.id}"
         raise WorldError(f"{what}: {type(error).__name__}: {' '.join(str(error).split())}") from error

@@ -11,7 +11,7 @@ from curricle import config
 from curricle.cli.shell import Knobs, Run, WorldName, app, say
 from curricle.errors import UsageError
 from curricle.registry import find
-from curricle.world import VectorWorld, WorldVector
+from curricle.world import TaskWorld, VectorWorld, World, WorldVector
 
 
 @app.command()
@@ -25,7 +25,7 @@ def play(
     """Play a world yourself, or watch an agent play it."""
     from curricle.play import Game, in_terminal, in_window, watch
 
-    kind = find(VectorWorld, world)
+    kind = _simulator(world)
     if agent is not None:
         if window:
             raise UsageError("--window is for playing yourself; an agent is watched in the terminal, or filmed")
@@ -66,7 +66,7 @@ def look(
     """Draw worlds of a setting: the whole map, and what the player sees at the start."""
     from curricle.play import png
 
-    kind = find(VectorWorld, world)
+    kind = _simulator(world)
     made = kind()
     vector = made.vector([config.adjusted(made, knobs or [])] * count)
     vector.reset(seed=list(range(seed, seed + count)))
@@ -78,11 +78,20 @@ def look(
             say(path)
 
 
+def _simulator(name: str) -> type[VectorWorld]:
+    """A world that can be played and drawn."""
+    kind = find(World, name)
+    if not issubclass(kind, VectorWorld):
+        raise UsageError(f"{kind.id} is a world of text tasks: there is nothing to play or draw; try `curricle check`")
+    return kind
+
+
 def _performance(folder: Path, kind: type[VectorWorld], knobs: list[str] | None, seed: int) -> Iterator[WorldVector]:
     """An episode of a run's agent, in its original world or with other knobs."""
     settled, agent = config.trained(folder)
     if not issubclass(settled.world, kind):
-        raise UsageError(f"{folder} is a run in {settled.world.id}")
+        text = " of text tasks: there is nothing to watch" if issubclass(settled.world, TaskWorld) else ""
+        raise UsageError(f"{folder} is a run in {settled.world.id}" + (text and f", a world{text}"))
     design = agent.world.unaltered()
     if knobs:
         design = design.model_copy(update={"setting": config.adjusted(agent.world, knobs).values})

@@ -253,6 +253,8 @@ def loaded(source: Path | str, who: str, **kind: Any) -> tuple[Any, Any]:
     """Tokenizer and model of a GGUF file (a path), a folder or a hub id; no code that comes with a model is run."""
     transformers = needed("transformers")
     transformers.utils.logging.disable_progress_bar()  # the command line shows progress of its own
+    if isinstance(source, str) and source.startswith(("/", "./", "../", "~")) and not Path(source).is_dir():
+        raise ModelError(f"{who}: there is no folder {source}; model is a folder, a .gguf file, a hub id, or embedded")
     try:
         place = str(unpacked(source) if isinstance(source, Path) else source)
         here = Path(place).exists() or not _hub_answers()

@@ -77,7 +77,8 @@ def scores_table(scores: Scores, title: str) -> Table:
 
 
 def _percent(score: Score) -> str:
-    return f"{100 * score.mean:.0f} ± {100 * score.std:.0f}"
+    """In words for people; what was never tested has no success."""
+    return "-" if not score.n else f"{100 * score.mean:.0f} ± {100 * score.std:.0f}"
 
 
 def _spent(folder: Path) -> list[Text]:

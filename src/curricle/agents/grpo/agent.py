@@ -81,7 +81,7 @@ class GRPO(Agent):
         self.warmed = 0  # updates by imitation so far
         self.turn = (0, 0)  # which designs were last practised, and how many tasks they were handed since they came
         self._seed, self._batches = 0, 0  # of the running practice
-        self._remarked = False
+        self._remarks = set[str]()
 
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Try, compare, update; as many whole updates as cover the budget."""
@@ -102,12 +102,14 @@ class GRPO(Agent):
                     if one.owner >= 0:
                         counts.add(one)
             done += len(fresh)
+            if all(one.fault == "endless" for one in fresh):
+                cut = "%s: all %d answers of an update ran into most_tokens = %d, and such earn nothing; raise it, or "
+                self._remark("endless", cut + "let it imitate first (warm)", len(fresh), self.options.most_tokens)
             report(min(done, budget), _figures(groups) | {f"practice/{name}": figures[name] for name in figures})
 
-        if 0 < budget < width and not self._remarked:
-            self._remarked = True
-            few = "%s: %d rollouts are asked for, but one update takes group * tasks = %d; it makes that one update"
-            LOG.warning(few, self.id, budget, width)
+        if budget % width:
+            odd = "%s: %d rollouts are asked for, but an update takes group * tasks = %d: %d are made"
+            self._remark("odd", odd, budget, width, math.ceil(budget / width) * width)
         if budget:
             self.grpo.run(self._slots(designs, seed, first), math.ceil(budget / width), derive(seed, "trainer"), watch)
         self.turn = (known, first + done // self.options.group)
@@ -179,6 +181,12 @@ class GRPO(Agent):
         self.causal.begin()
         if ranks.count() > 1:
             self.causal.restore(self.causal.arrays(), Path())
+
+    def _remark(self, kind: str, words: str, *about: object) -> None:
+        """Say something once."""
+        if kind not in self._remarks:
+            LOG.warning(words, self.id, *about)
+            self._remarks.add(kind)
 
     # -- practice ------------------------------------------------------------------------------------------------------
 

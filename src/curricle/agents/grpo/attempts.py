@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from curricle.errors import DeclarationError
 from curricle.llm.causal import Causal
 from curricle.llm.chat import answered, rendered, spoken
 from curricle.llm.sampling import Reply
@@ -130,7 +131,9 @@ def _judge(one: Attempt, world: TaskWorld) -> None:
     if not one.transcript or one.fault in ("endless", "unjudged"):
         return
     try:
-        one.verdict = world.score(one.task, one.transcript)
+        one.verdict = world.judge(one.task, one.transcript)
+    except DeclarationError:
+        raise
     except Exception as error:
         _give_up(one, world, "score", error)
 

@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import Field
 
 from curricle import ranks
-from curricle.errors import AgentError
+from curricle.errors import AgentError, nearest
 from curricle.llm.causal import CausalOptions
+from curricle.llm.extra import needed
 from curricle.records import Frozen, FrozenMap
 
 
@@ -82,6 +83,8 @@ def check(added: Mapping[str, Any], drawn_by_trl: bool) -> None:
             raise AgentError(f"{given} is decided by an option of ours; set {OURS[name]} instead")
         if name in FIXED:
             raise AgentError(f"{given} cannot be changed here; leave it out")
+        if name not in (known := sorted(needed("trl").GRPOConfig.__dataclass_fields__)):
+            raise AgentError(f"{given} is no setting of TRL's GRPOConfig, {nearest(name, known)}")
         if (name in DRAWING or name.startswith("vllm_")) and not drawn_by_trl:
             raise AgentError(f"{given} is for replies that TRL draws; set [agent] sampler = 'trl' as well")
 
@@ -135,7 +138,4 @@ def config(trl: Any, options: LearningOptions, on_gpu: bool, folder: Path) -> An
         "dataloader_pin_memory": False,
         "ddp_find_unused_parameters": False,
     }
-    known = set(trl.GRPOConfig.__dataclass_fields__)
-    if unknown := sorted(set(options.trl) - known):
-        raise AgentError(f"trl = {{{unknown[0]!r}: ...}} is no setting of TRL {trl.__version__}'s GRPOConfig")
     return trl.GRPOConfig(**(settings | dict(options.trl)))

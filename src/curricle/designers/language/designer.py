@@ -11,6 +11,7 @@ writes once (static); `fixed` of `llm` is an offline teacher; `none` is the agen
 """
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ from curricle.seeds import derive, generator
 from curricle.setting import Setting
 from curricle.similarity import Copies, distinct
 
+LOG = logging.getLogger("curricle")
 FAULTS = ("malformed", "endless", "empty", "hostile", "too_long", "refused", "duplicate")
 Counts = list[tuple[int, int]]
 
@@ -62,6 +64,7 @@ class Language(Designer):
         self.pending: list[int] = []  # for each design proposed, its row; -1: the fallback's
         self.history: list[watch.Point] = []
         self.stuck = 0  # cycles in a row that taught nothing
+        self.remarked = False
         self.written, self.seen = Copies(o.near), 0  # texts of all earlier designs, and the rows they were read from
 
     # -- step 1 --------------------------------------------------------------------------------------------------------
@@ -103,6 +106,10 @@ class Language(Designer):
             designs.append(self._fallback(brief, len(designs)))
             self.pending.append(-1)
         workshop.report(self._figures(self.rows[first:], written, n))
+        if not written:
+            faults = Counter(str(row.info["fault"]) for row in self.rows[first:])
+            dropped = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
+            LOG.warning("%s: none of %d candidates could be used: %s", self.id, len(self.rows) - first, dropped)
         return designs
 
     def _warm(self, brief: Brief) -> dict[str, float]:
@@ -249,6 +256,11 @@ class Language(Designer):
             self.rows[at] = row.model_copy(update={"weight": float(weight), "info": info})
         kept = [at for (at, _), weight in zip(mine, weights, strict=True) if weight > 0]
         figures = self._train(kept, len(mine), workshop.cycle)
+        most = max((n for _, n in counts), default=o.n)
+        if most < o.n and not self.remarked and o.learn:
+            self.remarked = True
+            few = "%s: no design had n = %d attempts, but %d at the most, so nothing is learnt from them; lower n, "
+            LOG.warning(few + "or raise [schedule] per_cycle", self.id, o.n, most)
         if any(n >= o.n for _, n in counts):
             self.stuck = 0 if kept or not o.learn else self.stuck + 1
         rates = [outcome.successes / outcome.attempts for _, outcome in mine if outcome.attempts]
