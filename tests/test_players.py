@@ -137,7 +137,7 @@ def test_a_hub_that_cannot_be_reached_is_not_asked_for_every_file(there, monkeyp
 def test_refusals_name_the_value(monkeypatch):
     with pytest.raises(AgentError, match="grpo-v1 answers text tasks, but vault-v1"):
         GRPO(VAULT())
-    with pytest.raises(ModelError, match="there is no folder /no/such; model is a folder, a .gguf file, "):
+    with pytest.raises(ModelError, match=r"there is no folder /no/such; model is a folder, a .gguf file, "):
         agent(model="/no/such")
     with pytest.raises(AgentError, match=r"'use_vlm'.*no setting of TRL's GRPOConfig, did you mean 'use_vllm'"):
         agent(trl={"use_vlm": True})

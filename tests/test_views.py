@@ -256,3 +256,8 @@ def test_a_world_of_tasks_is_checked_before_anything_is_trained_in_it(tmp_path):
     (tmp_path / "loose.py").write_text(loose.replace("knob(3,", "knob(2,").replace('knob(2, "Most', 'knob(1, "Most'))
     text = said("check", tmp_path / "loose.py:Sums", "--random", 0)
     assert "junk earns something" in text and "test tasks come up in practice too" in text and "no solution()" in text
+    assert "8 tasks, no solution is known;" in text
+    easy = SUMS.replace('"minus" if "-" in drawn', '"plus" if "-" in drawn').replace("-v1", "-v2")
+    (tmp_path / "easy.py").write_text(easy)
+    said_of_it = said("check", tmp_path / "easy.py:Sums", "--random", 0)
+    assert "note: no test task of 100 is about minus: what is not tested counts as 0" in said_of_it

@@ -107,7 +107,8 @@ def _answered(world: TaskWorld, setting: Setting, count: int) -> str:
     if len(paid) == len(answers):
         raise WorldError(f"{world.id}: score() pays for all junk, even {paid[0]!r} and {paid[1]!r}, in {setting!r}")
     earned = f"something {len(paid)} of {len(answers)} times: {sorted(set(paid))!r:.100}" if paid else "nothing"
-    return f"{count} tasks, {len(known)} solved by their solutions; junk earns {earned}"
+    solved = f"{len(known)} solved by their solutions" if known else "no solution is known"
+    return f"{count} tasks, {solved}; junk earns {earned}"
 
 
 def _judged(world: TaskWorld, task: Task, words: Sequence[str]) -> Verdict:
@@ -131,7 +132,10 @@ def _advice_on_tasks(world: TaskWorld) -> list[str]:
     """What a world of tasks can do without, but agents learn and are tested better with."""
     notes, home = [], world.original
     practised = {str(task.prompt) for seed in range(20) for task in world.draw(home, 20, seed)}
-    tested = [str(task.prompt) for index in range(5) for task in world.draw(home, 20, for_test(index))]
+    tests = [task for index in range(5) for task in world.draw(home, 20, for_test(index))]
+    tested = [str(task.prompt) for task in tests]
+    if missing := sorted({skill.name for skill in world.skills} - {task.skill for task in tests}):
+        notes.append(f"no test task of {len(tests)} is about {', '.join(missing)}: what is not tested counts as 0")
     if seen := sum(prompt in practised for prompt in tested):
         notes.append(f"{seen} of {len(tested)} test tasks come up in practice too; hold some out (seeds.is_for_test)")
     if not any(world.solution(task) for task in world.draw(home, 4, 1)):
