@@ -61,7 +61,7 @@ def rollouts(causal: Causal, args: argparse.Namespace) -> dict[str, dict[str, fl
         )
 
     ways: dict[str, Callable[[], Any]] = {"transformers.generate": generate}
-    for kind in args.samplers or (["plain", "static", "continuous"] if on_gpu else ["plain"]):
+    for kind in args.samplers or (["plain", "static", "continuous"] if on_gpu else ["plain", "static"]):
         sampler = Sampler(causal, kind, args.batch or args.rows)
         if on_gpu:
             sampler.speaker.generation_config.eos_token_id = None

@@ -189,7 +189,7 @@ def test_running_out_of_memory_is_told_in_words(monkeypatch):
     with pytest.raises(ModelError, match=r"grpo-v1 ran out of memory; lower its micro: CUDA out of memory\. Tried"):
         one.measure([Solved().unaltered()], [1], 1)
     other = agent()
-    monkeypatch.setattr(other.causal.model, "generate", full)
+    monkeypatch.setattr(other.causal.model, "forward", full)
     with pytest.raises(ModelError, match="grpo-v1 ran out of memory; lower its sample_batch"):
         other.measure([Pick().unaltered()], [1], 1)
 

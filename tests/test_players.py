@@ -42,11 +42,11 @@ def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_ha
     for token in odds.topk(3).indices.tolist():
         share = drawn.count(token) / 600
         assert abs(share - float(odds[token])) < 4 * (float(odds[token]) / 600) ** 0.5
-    loop = sampler.decoder.loops[64, 64, 1, False]
+    loop = sampler.decoder.loops[64, 3, 1, False]
     model.ends = list(range(len(model.tokenizer)))
     quick = Sampler(model, "static", 64)
     assert [r.ended for r in quick.sample([[5], [6]], most=40, temperature=1, seed=0)] == [True, True]
-    assert int(quick.decoder.loops[4, 64, 40, False].step) == 16 and loop.graph is None
+    assert int(quick.decoder.loops[4, 2, 40, False].step) == 1 and loop.graph is None
 
 
 def test_few_shapes_are_kept_and_all_lie_in_the_same_memory(monkeypatch):
@@ -57,13 +57,13 @@ def test_few_shapes_are_kept_and_all_lie_in_the_same_memory(monkeypatch):
         return sampler.sample([[5, 6, 7] * (length // 3)], most=2, temperature=0, seed=0)
 
     said = {length: say(length) for length in (240, 60, 120)}
-    assert list(sampler.decoder.loops) == [(1, 64, 2, True), (1, 128, 2, True)], "those used last"
+    assert list(sampler.decoder.loops) == [(1, 60, 2, True), (1, 120, 2, True)], "those used last"
     places = {loop.cache.layers[0][0].data_ptr() for loop in sampler.decoder.loops.values()}
     assert len(places) == 1
     assert {length: say(length) for length in (60, 120, 240)} == said
-    assert sampler.decoder.room.tokens == 512
+    assert sampler.decoder.room.tokens == 256
     say(600)
-    assert list(sampler.decoder.loops) == [(1, 1024, 2, True)] and sampler.decoder.room.tokens == 2048, "it grew"
+    assert list(sampler.decoder.loops) == [(1, 600, 2, True)] and sampler.decoder.room.tokens == 608, "it grew"
 
 
 def test_the_speaker_of_a_gpu_has_the_adapter_merged():

@@ -4,7 +4,7 @@ Prompts begin at the left and are padded at the right, so plain causal attention
 token: that one opens the decoding. A prompt that several rows share is read once. From then on every row writes into
 the same column of the cache, and a mask says which columns a row may look at. Heads that share keys are laid side by
 side like queries, so keys are never copied for them. Shapes run one at a time, so all keep their columns in the same
-memory, and a conversation's next turn seldom needs a capture. On a CPU the same steps run one by one.
+memory, and a conversation's next turn seldom needs a capture. On a CPU the same steps run one by one, unpadded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ from torch.nn import functional as F
 from curricle.llm.extra import needed
 
 SHORTEST = 64
-"""Prompts are padded to this length, or twice, four times, ... of it: each new shape is captured anew."""
+"""On a GPU prompts are padded to this length, or twice, four times, ... of it: each new shape is captured anew."""
 TOKENS = 1 << 17
 """Most tokens of a batch, prompt and reply together: its cache has to fit beside two players."""
 KEPT = 64
 """Shapes that are kept, on a GPU as a graph each; those not used for longest make room."""
 LOOK = 16
-"""Steps between two looks at whether all rows have ended; each look waits for the GPU."""
+"""Steps between two looks at whether all rows have ended, on a GPU, which each look waits for."""
 ATTENTION = "curricle-decoding"
 
 
@@ -42,6 +42,7 @@ class Decoder:
 
     def __init__(self, model: Any, ends: Sequence[int], pad: int, batch: int) -> None:
         self.model, self.ends, self.pad, self.batch = model, list(ends), pad, batch
+        self.on_gpu = next(model.parameters()).is_cuda
         self.loops: dict[tuple[int, int, int, bool], _Loop] = {}
         self.room = _Room(0)
         needed("transformers").AttentionInterface.register(ATTENTION, _attend)
@@ -52,7 +53,8 @@ class Decoder:
         found: dict[int, list[int]] = {}
         with _quickly(self.model):
             while order:
-                width = max(SHORTEST, 1 << (len(prompts[order[0]]) - 1).bit_length())
+                longest = len(prompts[order[0]])
+                width = max(SHORTEST, _ceiling(longest)) if self.on_gpu else max(2, longest)  # 1 would be no prompt
                 rows = min(self.batch, _floor(TOKENS // _length(width, most)), _rows(len(order)))
                 part, order = order[:rows], order[rows:]
                 key = (rows, width, most, not temperature)
@@ -66,7 +68,7 @@ class Decoder:
             tokens = key[0] * _length(*key[1:3])
             if tokens > self.room.tokens:  # what was captured knows the old place only
                 self.loops.clear()
-                self.room = _Room(_ceiling(tokens))
+                self.room = _Room(_ceiling(tokens) if self.on_gpu else tokens)
             elif len(self.loops) >= KEPT:
                 del self.loops[next(iter(self.loops))]
             loop = _Loop(self, *key)
@@ -103,7 +105,7 @@ class _Loop:
             advance = self.graph.replay
         for step in range(self.most):
             advance()
-            if step % LOOK == LOOK - 1 and bool(self.done.all()):
+            if (step % LOOK == LOOK - 1 or not self.owner.on_gpu) and bool(self.done.all()):
                 break
         told: list[list[int]] = self.said[: len(prompts)].tolist()
         return told

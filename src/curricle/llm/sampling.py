@@ -1,7 +1,7 @@
 """Sampling: many replies at once, as fast as the hardware allows.
 
-    plain        batched `generate` with a growing cache; what a CPU uses
-    static       fixed shapes, each step replayed as a CUDA graph (`decoding.py`); what a GPU uses
+    plain        batched `generate` with a growing cache; for models that look at less than all that came before
+    static       prompts that rows share are read once; on a GPU fixed shapes, each step a CUDA graph (`decoding.py`)
     continuous   transformers' continuous batching: finished rows make room for waiting ones; for lengths that differ
 
 On one GPU a copy of the model in bfloat16 speaks, with the adapter merged into it; `refresh` copies the trained weights
@@ -43,7 +43,8 @@ class Sampler:
         self.causal, self.batch = causal, batch
         on_gpu = causal.device.type == "cuda"
         alone = on_gpu and not causal.options.spread
-        self.kind = ("static" if alone and suits(causal.model) else "plain") if kind == "auto" else kind
+        fits = suits(causal.model) and (alone or not on_gpu)
+        self.kind = ("static" if fits else "plain") if kind == "auto" else kind
         if self.kind == "static" and not suits(causal.model):
             raise ModelError(f"sampler = 'static' does not know the attention of {causal.options.model!r}; use 'plain'")
         self.speaker: Any = _speaker(causal) if alone or causal.sharded else None
