@@ -23,7 +23,7 @@ from curricle.llm.decoding import suits
 WORTH = 0.8
 """Rows are packed if that leaves no more than this share of their work."""
 EVEN = 4096
-"""Tokens of a sequence at which attention is about as much work as all else, in models that are small."""
+"""Tokens of a sequence at which attention is as much work as all else, by counting products: so in small models."""
 LONGEST = 16_384
 """Tokens of a packed sequence: its mask has as many squared."""
 LIKE = 0.7
