@@ -68,7 +68,7 @@ def test_what_cannot_be_played_says_so():
     with pytest.raises(UsageError, match="vault-v1 cannot be played: it declares no keys"):
         Game(VAULT(), VAULT.Setting(), 0)
     done = command("play", f"{ROOT}/tests/toys.py:Ladder")
-    assert done.returncode == 1 and "is not a VectorWorld" in done.stderr
+    assert done.returncode == 2 and "ladder-v1 is a world of text tasks: there is nothing to play" in done.stderr
 
 
 def test_without_a_screen_the_window_says_so(monkeypatch):
