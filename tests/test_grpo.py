@@ -276,6 +276,13 @@ def test_answers_that_all_run_into_the_limit_are_remarked_on_once(caplog):
     assert said.startswith("grpo-v1: all 8 answers of an update ran into most_tokens = 4, and such earn nothing")
 
 
+def test_passes_over_answers_that_are_known_are_no_reason_to_remark(caplog):
+    one, world = agent(iterations=2), Pick()
+    scripted(one, "aye")
+    one.practise([world.unaltered()], 8, seed=0, report=quiet)
+    assert not caplog.records
+
+
 def test_a_verifier_that_gives_no_verdict_stops_the_run():
     class Plain(Pick):
         id = "plain-v1"

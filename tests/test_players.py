@@ -46,7 +46,7 @@ def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_ha
     model.ends = list(range(len(model.tokenizer)))
     quick = Sampler(model, "static", 64)
     assert [r.ended for r in quick.sample([[5], [6]], most=40, temperature=1, seed=0)] == [True, True]
-    assert int(quick.decoder.loops[4, 2, 40, False].step) == 1 and loop.graph is None
+    assert int(quick.decoder.loops[2, 2, 40, False].step) == 1 and loop.graph is None
 
 
 def test_few_shapes_are_kept_and_all_lie_in_the_same_memory(monkeypatch):

@@ -55,7 +55,8 @@ class Decoder:
             while order:
                 longest = len(prompts[order[0]])
                 width = max(SHORTEST, _ceiling(longest)) if self.on_gpu else max(2, longest)  # 1 would be no prompt
-                rows = min(self.batch, _floor(TOKENS // _length(width, most)), _rows(len(order)))
+                wanted = _rows(len(order)) if self.on_gpu else len(order)
+                rows = min(self.batch, _floor(TOKENS // _length(width, most)), wanted)
                 part, order = order[:rows], order[rows:]
                 key = (rows, width, most, not temperature)
                 said = self._loop(key).run([prompts[i] for i in part], temperature)

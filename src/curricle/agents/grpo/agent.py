@@ -102,7 +102,7 @@ class GRPO(Agent):
                     if one.owner >= 0:
                         counts.add(one)
             done += len(fresh)
-            if all(one.fault == "endless" for one in fresh):
+            if fresh and all(one.fault == "endless" for one in fresh):  # a second pass over them brings no new ones
                 cut = "%s: all %d answers of an update ran into most_tokens = %d, and such earn nothing; raise it, or "
                 self._remark("endless", cut + "let it imitate first (warm)", len(fresh), self.options.most_tokens)
             report(min(done, budget), _figures(groups) | {f"practice/{name}": figures[name] for name in figures})
