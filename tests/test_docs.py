@@ -277,6 +277,8 @@ def test_experiments_page_shows_the_runs_of_genenv_there_are(script):
     for file in sorted((ROOT / "experiments" / "genenv").glob("*.jsonl")):
         shown = script("experiments/genenv.py", "table", str(file)).strip().splitlines()
         assert part(page, f"genenv {file.stem}") == shown
+    shown = script("experiments/written.py", "table", str(ROOT / "experiments" / "written-tasks" / "written.jsonl"))
+    assert part(page, "written") == shown.strip().splitlines()
 
 
 @pytest.fixture
