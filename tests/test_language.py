@@ -289,7 +289,7 @@ def test_a_policy_that_writes_what_nobody_solves_finds_its_way_out(tmp_path):
     assert {asked_for(still, cycle, told) for cycle in range(1, 17)} == {"a" * 16}, "without it, it stands still"
 
 
-def test_a_warm_start_shows_what_seed_tasks_look_like():
+def test_a_warm_start_shows_what_seed_tasks_look_like(caplog):
     class Seeded(Pick):
         id = "seeds-v1"
 
@@ -298,8 +298,11 @@ def test_a_warm_start_shows_what_seed_tasks_look_like():
 
     world, told = Seeded(), Told(Pick())
     cold, warm = policy(rounds=1), policy(rounds=1, warm=20, rate=1e-2, learn=False)
-    for designer in (cold, warm):
-        designer.propose(world.brief(1, 2), 2, told)
+    with caplog.at_level("INFO", "curricle"):
+        for designer in (cold, warm):
+            designer.propose(world.brief(1, 2), 2, told)
+    passes = [record.args[1:3] for record in caplog.records if "over the seed tasks" in record.msg]
+    assert passes == [(number, 20) for number in range(1, 21)], "how far it is can be seen meanwhile"
     seeds = [Example([5, 6], warm.form.tokens(values), 1.0) for values in world.examples(1)]
     before, after = (step(d.causal, seeds, 0.0, 1.0, 8)["loss"] for d in (cold, warm))
     assert after < before - 1 and told.figures["design/warm_loss"] > 0

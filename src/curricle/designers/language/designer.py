@@ -85,7 +85,7 @@ class Language(Designer):
         o, designs, first = self.options, list[Design](), len(self.rows)
         self.pending = []
         if o.warm and o.text != "off" and brief.cycle == 1 and len(brief.examples) > 1:
-            workshop.report({f"design/warm_{name}": value for name, value in self._warm(brief).items()})
+            self._warm(brief, workshop)
         copies, earlier = self._known(brief)
         for round in range(o.rounds):
             if len(designs) == n:
@@ -112,22 +112,23 @@ class Language(Designer):
             LOG.warning("%s: none of %d candidates could be used: %s", self.id, len(self.rows) - first, dropped)
         return designs
 
-    def _warm(self, brief: Brief) -> dict[str, float]:
+    def _warm(self, brief: Brief, workshop: Workshop) -> None:
         """Learn what seed tasks look like: each as the answer to a request that shows another one.
 
         Part of the starting point, not of the learning: a frozen environment gets it too, and only the first cycle's.
         """
-        o, rng, told = self.options, generator(self.seed, "warm"), dict[str, float]()
+        o, rng = self.options, generator(self.seed, "warm")
         asked = requests(brief, len(brief.examples) ** 2, self.form, o.alpha, o.aim == "skill", rng)
         pairs = [(r, e) for i, r in enumerate(asked) if (e := brief.examples[i // len(brief.examples)]) != r.seed]
         examples = [self._example(r.prompt, {**brief.original, **e}, 1.0) for r, e in pairs]
-        for _ in range(o.warm):
-            order = rng.permutation(len(examples))
+        for number in range(1, o.warm + 1):
+            losses, order = list[float](), rng.permutation(len(examples))
             for start in range(0, len(order), o.batch):
                 batch = [examples[int(i)] for i in order[start : start + o.batch]]
-                told = step(self.causal, batch, 0.0, np.inf, o.micro)
+                losses.append(step(self.causal, batch, 0.0, np.inf, o.micro)["loss"])
+            workshop.report({"design/warm_loss": float(np.mean(losses))})
+            LOG.info("%s: pass %d of %d over the seed tasks, loss %.3g", self.id, number, o.warm, np.mean(losses))
         self.causal.begin()
-        return told
 
     def _write(self, asked: Sequence[Request], seed: int) -> list[Writer]:
         """A reply a request; while nothing teaches, every second one more freely, the more so the longer that lasts."""
