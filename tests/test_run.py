@@ -13,7 +13,7 @@ from curricle import config
 from curricle import run as run_module
 from curricle.errors import RunBusy, RunDamaged, RunError
 from curricle.records import Design, Outcome, Scores
-from curricle.run import FILES, Run, Step, read_config, read_metrics, read_records, read_steps
+from curricle.run import FILES, Run, Step, read_config, read_environment, read_metrics, read_records, read_steps
 
 PLAIN = {
     "world": {"id": f"{ROOT}/examples/vault.py:Vault"},
@@ -40,9 +40,20 @@ def test_what_a_run_holds(finished):
     metrics = read_metrics(finished)
     assert [m["at"] for m in metrics] == sorted(m["at"] for m in metrics) and metrics[-1]["at"] == 1200
     environment = json.loads((finished / "environment.jsonl").read_text().splitlines()[0])
-    assert (
-        environment["seed"] == 0 and environment["python"] and environment["packages"]["numpy"] and environment["cores"]
-    )
+    assert environment["config"] == read_config(finished)
+    assert environment["python"] and environment["packages"]["numpy"] and environment["cores"]
+
+
+def test_a_changed_config_is_told_and_both_are_kept(finished, caplog):
+    config.resume(finished)
+    assert not caplog.records
+    text = (finished / "config.toml").read_text()
+    (finished / "config.toml").write_text(text.replace("explore = 0.1", "explore = 0.2"))
+    config.resume(finished)
+    (told,) = (record.getMessage() for record in caplog.records)
+    assert "agent.explore was 0.1 and is 0.2 from here on" in told
+    configs = [line["config"] for line in read_environment(finished)]
+    assert [one["agent"]["explore"] for one in configs] == [0.1, 0.1, 0.2]
 
 
 def test_the_resolved_config_is_runnable(finished, tmp_path):

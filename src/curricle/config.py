@@ -11,6 +11,7 @@
 `resolve` fills in every default and every version, so that what a run folder keeps can be run again as it is.
 """
 
+import logging
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,14 +28,15 @@ from curricle.errors import RunError, UsageError, nearest
 from curricle.llm import choose
 from curricle.llm.options import ModelOptions
 from curricle.loop import Loop, Schedule
-from curricle.records import Frozen, Options, Scores, checked
+from curricle.records import Frozen, Options, Scores, checked, leaves
 from curricle.registry import find
-from curricle.run import CONFIG, Run, read_checkpoint, read_config, read_metrics, read_records
+from curricle.run import CONFIG, Run, read_checkpoint, read_config, read_environment, read_metrics, read_records
 from curricle.seeds import derive
 from curricle.setting import Setting
 from curricle.watcher import Log, Watcher, Watchers
 from curricle.world import World
 
+LOG = logging.getLogger("curricle")
 EXPORTED = "agent"
 """Where an exported agent lies in its folder."""
 SECTIONS = ("world", "original", "designer", "agent", "schedule", "log")
@@ -217,8 +219,18 @@ def resume(folder: Path | str, watcher: Watcher | None = None) -> Scores:
     with _leading(config):
         parts = _build(config)
         _same_skills(folder, parts[0])
+        _tell_changes(folder)
         with Run.open(folder) as run:
             return _train(config, parts, run, watcher)
+
+
+def _tell_changes(folder: Path) -> None:
+    """Say what differs from the config that the run went with last; all that it went with stay in its environment."""
+    now, known = dict(leaves(read_config(folder))), read_environment(folder)
+    before = dict(leaves(known[-1].get("config", {}))) if known else {}
+    for key in sorted(before.keys() | now.keys()) if before else ():
+        if before.get(key) != now.get(key):
+            LOG.warning("%s: %s was %s and is %s from here on", folder, key, before.get(key), now.get(key))
 
 
 def follow() -> None:

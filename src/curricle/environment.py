@@ -1,19 +1,22 @@
-"""Environment of a run: the versions, hardware and source state it was made with, as data."""
+"""Environment of a run: the config, versions, hardware and source state it was made with, as data."""
 
 import importlib.metadata
 import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 PACKAGES = ("curricle", "numpy", "pydantic", "gymnasium", "numba", "crafter", "torch", "transformers", "trl")
 
 
-def environment() -> dict[str, Any]:
-    """Describe this process and machine; what is not there is left out."""
+def environment(config: Mapping[str, Any], ranks: int) -> dict[str, Any]:
+    """What is run, and this process and machine; what is not there is left out."""
     return {
+        "config": config,
+        "ranks": ranks,
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "system": platform.platform(),

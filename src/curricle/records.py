@@ -6,7 +6,7 @@ of a world: a setting travels as plain values, and only its world can turn them 
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NoReturn, Self, TypeVar
 
 from pydantic import (
@@ -351,3 +351,12 @@ def _problem(model: type[BaseModel], problem: Any) -> str:
     if not path:
         return str(problem["msg"]).removeprefix("Value error, ")
     return f"{path} = {problem['input']!r} is refused: {problem['msg'].removeprefix('Value error, ')}"
+
+
+def leaves(table: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, Any]]:
+    """All values of nested tables by their dotted keys."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{head}{key}.")
+        else:
+            yield f"{head}{key}", value

@@ -108,9 +108,7 @@ class Run:
         try:
             _refuse_occupied(folder)  # again, now that nobody else can begin a run in it
             run._write(CONFIG, tomli_w.dumps(config).encode())
-            run._note(
-                ENVIRONMENT, {"started": _now(), "seed": config.get("seed"), "ranks": ranks.count(), **environment()}
-            )
+            run._note(ENVIRONMENT, {"started": _now(), **environment(read_config(folder), ranks.count())})
         except BaseException:
             run._lock.release()
             raise
@@ -119,9 +117,9 @@ class Run:
     @classmethod
     def open(cls, folder: Path) -> "Run":
         """Open an existing run to go on with it."""
-        read_config(folder)  # says what is wrong before anything is touched
+        config = read_config(folder)  # says what is wrong before anything is touched
         run = cls(folder)
-        run._note(ENVIRONMENT, {"resumed": _now(), "ranks": ranks.count(), **environment()})
+        run._note(ENVIRONMENT, {"resumed": _now(), **environment(config, ranks.count())})
         return run
 
     def __enter__(self) -> "Run":
@@ -311,7 +309,7 @@ def read_timings(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_environment(folder: Path) -> list[dict[str, Any]]:
-    """Machine and versions at the start and at every resume."""
+    """Config, machine and versions at the start and at every resume."""
     return [json.loads(line) for line in _whole_lines(folder / ENVIRONMENT)]
 
 

@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from curricle.errors import UsageError
-from curricle.records import Scores
+from curricle.records import Scores, leaves
 from curricle.run import read_config, read_environment, read_records
 from curricle.views.table import finished
 
@@ -85,10 +85,10 @@ def _name(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> st
     """World, designer and agent, and all that differs from the first run."""
     parts = [str(config[part]["id"]).rpartition("/")[2] for part in ("world", "designer", "agent")]
     known = {"seed", "world.id", "designer.id", "agent.id"}
-    for key, value in _leaves(config):
+    for key, value in leaves(config):
         if key in known or key.startswith("log."):
             continue
-        if any(dict(_leaves(other)).get(key) != value for other in _beside(key, config, configs)):
+        if any(dict(leaves(other)).get(key) != value for other in _beside(key, config, configs)):
             parts.append(f"{key}={value}")
     return ", ".join(parts)
 
@@ -99,14 +99,6 @@ def _beside(key: str, config: Mapping[str, Any], configs: Sequence[Mapping[str, 
     if part is None or config[part]["id"] == configs[0][part]["id"]:
         return configs[:1]
     return [other for other in configs if other[part]["id"] == config[part]["id"]]
-
-
-def _leaves(table: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{head}{key}.")
-        else:
-            yield f"{head}{key}", value
 
 
 def _spread(values: Sequence[float], digits: int) -> str:
