@@ -12,7 +12,7 @@ from curricle.agents.distill import Distill, DistillOptions, Remembering
 from curricle.agents.matching import match, transport
 from curricle.agents.practice import Course
 from curricle.agents.spaces import parts_of
-from curricle.agents.window import Episode, capacity, episodes, matching, prediction, roomy
+from curricle.agents.window import Episode, Window, capacity, episodes, matching, prediction, roomy
 
 SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 16, "every": 2, "passes": 2}
 
@@ -136,6 +136,43 @@ def test_no_window_exceeds_its_room(every):
             assert rows <= capacity(every, steps, 2)
             if (done * times) // course.count != ((done - 1) * times) // course.count:
                 rows = 0
+
+
+def test_every_episode_is_told_of_once_whichever_rollouts_it_lies_in():
+    """Rows carry their number in the whole course, so that what is told can be compared with what happened."""
+    rng, steps, count, every, before = np.random.default_rng(0), 5, 3, 4, 30
+    ended = rng.random((400, count)) < 0.08
+    shown = np.zeros((400, count, 2), bool)
+    shown[..., 0] = rng.random((400, count)) < 0.3
+    numbers = torch.arange(400 * count).view(400, count)
+
+    class Part:
+        device = torch.device("cpu")
+
+        def __init__(self):
+            self.count, self.at = count, slice(0, steps)
+
+        def rows(self):
+            return {"returns": numbers[self.at].flatten()}
+
+        ended = property(lambda self: ended[self.at])
+        shown = property(lambda self: shown[self.at])
+
+    rollout = Part()
+    window, told, kept = Window(rollout, every * steps * count, before, 2), list[list[int]](), list[int]()
+    for number in range(400 // steps):
+        rollout.at = slice(number * steps, (number + 1) * steps)
+        window.add(steps)
+        if number % every == every - 1:
+            told += [window.data["returns"][one.rows].tolist() for one in window.told()]
+            window.turn()
+            kept.append(window.known)
+    whole = [one.rows.tolist() for env in range(count) for one in episodes(ended, shown, env) if len(one.goals)]
+    assert sorted(told) == sorted(rows for rows in whole if rows in told) and max(kept) <= before
+    missed = [rows for rows in whole if rows not in told]
+    assert len(told) > 40 and all(len(rows) > before for rows in missed), "but for those that are too long"
+    inside = [rows for rows in whole if rows[0] // (count * every * steps) == rows[-1] // (count * every * steps)]
+    assert len(inside) < 0.7 * len(told), "many began before the last distillation"
 
 
 @pytest.mark.parametrize("most", [512, 3])

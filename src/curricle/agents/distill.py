@@ -97,7 +97,8 @@ class Distill(PPO):
         if window is None or window.rollout is not course.learnt:  # new room has come with new graphs, too
             nothing = torch.zeros(1, self.network.hidden, device=self.device)
             choice = self.network.decide(nothing, nothing)[0].shape[1]
-            window = Window(course.learnt, capacity(o.every, o.steps, course.learnt.count), choice)
+            most, before = capacity(o.every, o.steps, course.learnt.count), o.every * o.steps
+            window = Window(course.learnt, most, before, choice)
             self._window = window
         if done == 1:
             window.clear()
@@ -106,7 +107,7 @@ class Distill(PPO):
         if (done * times) // course.count == ((done - 1) * times) // course.count:
             return {}
         figures = self._distil(window, derive(course.seed, "distil", done))
-        window.clear()
+        window.turn()
         return figures
 
     def _distil(self, window: Window, seed: int) -> dict[str, float]:
@@ -124,7 +125,8 @@ class Distill(PPO):
                 sums["distill/match"] += self._match(window, told, int(i), rng)
             for i in rng.permutation(len(told)):
                 sums["distill/predict"] += self._predict(window, told[i], rng)
-        return {name: float(torch.stack(losses).mean()) for name, losses in sums.items() if losses}
+        means = {name: float(torch.stack(losses).mean()) for name, losses in sums.items() if losses}
+        return means | {"distill/episodes": float(len(told))}
 
     def _match(
         self, window: Window, told: Sequence[Episode], source: int, rng: np.random.Generator

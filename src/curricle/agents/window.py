@@ -1,5 +1,8 @@
 """Windows: the rollouts since the last distillation, their episodes, and the lessons that are made of these.
 
+What came shortly before is kept, too: of short rollouts in many environments, many episodes begin before the last
+distillation and end after it. Each is told of once, when it has ended.
+
 In: rollouts (`rollout.py`). Out: whole numbers that say which rows of the window a step of learning takes, and how they
 belong together: a `lesson`. A lesson is all that goes to the device for a step. Lessons of few sizes, filled up with
 rows that count 0 times, can be replayed as CUDA graphs; the window's rows lie still on the device for the same reason.
@@ -60,8 +63,10 @@ def episodes(ended: NDArray[np.bool_], shown: NDArray[np.bool_], env: int) -> It
 class Window:
     """Room for the rollouts between two distillations, as rows that stay where they are on the device."""
 
-    def __init__(self, rollout: Rollout, most: int, choice: int) -> None:
-        self.rollout, self.data = rollout, dict[str, Tensor]()
+    def __init__(self, rollout: Rollout, most: int, before: int, choice: int) -> None:
+        """`most` rows at a time, and `before` steps that came before them."""
+        self.rollout, self.before, self.data = rollout, before, dict[str, Tensor]()
+        most += before * rollout.count
         for name, tensor in rollout.rows().items():
             if name not in ("log_probs", "advantages"):
                 self.data[name] = torch.zeros(most, *tensor.shape[1:], dtype=tensor.dtype, device=tensor.device)
@@ -70,7 +75,17 @@ class Window:
 
     def clear(self) -> None:
         """Forget all rollouts."""
-        self.used, self.ended, self.shown = 0, list[NDArray[np.bool_]](), list[NDArray[np.bool_]]()
+        self.used, self.known, self.ended, self.shown = 0, 0, list[NDArray[np.bool_]](), list[NDArray[np.bool_]]()
+
+    def turn(self) -> None:
+        """Keep what open episodes began in, `before` steps at most; what has ended has been told of."""
+        ended, shown, count = np.concatenate(self.ended), np.concatenate(self.shown), self.rollout.count
+        since = len(ended) - np.argmax(ended[::-1], axis=0).max(initial=0) - 1 if ended.any(0).all() else 0
+        first = max(since, len(ended) - self.before)
+        for tensor in self.data.values():
+            tensor[: self.used - first * count] = tensor[first * count : self.used].clone()
+        self.used, self.known = self.used - first * count, len(ended) - first
+        self.ended, self.shown = [ended[first:]], [shown[first:]]
 
     def add(self, steps: int) -> None:
         """Take in what the rollout holds now."""
@@ -83,10 +98,10 @@ class Window:
         self.shown.append(self.rollout.shown[:steps].copy())
 
     def told(self) -> list[Episode]:
-        """Whole episodes with unlocks."""
-        ended, shown = np.concatenate(self.ended), np.concatenate(self.shown)
+        """Whole episodes with unlocks that have ended since the last turn."""
+        ended, shown, new = np.concatenate(self.ended), np.concatenate(self.shown), self.known * self.rollout.count
         found = (one for env in range(ended.shape[1]) for one in episodes(ended, shown, env))
-        return [one for one in found if len(one.goals)]
+        return [one for one in found if len(one.goals) and one.rows[-1] >= new]
 
     def seen(self, rows: Tensor) -> Seen:
         """Observations of some rows."""
