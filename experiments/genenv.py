@@ -3,6 +3,7 @@
     python experiments/genenv.py run --out FILE [--world sums] [--seeds 0 1 2] [--arms A ...] [--minutes 9] [--set ...]
     python experiments/genenv.py run --out FILE --processes 5 ...      as many runs at a time, all on one GPU
     python experiments/genenv.py table FILE
+    python experiments/genenv.py picture FILE --out PNG [--arms A ...]
 
 Worlds: `tools`, tool calls of all kinds; `sums`, a family of reasoning-gym of which the environment chooses the level.
 
@@ -207,6 +208,32 @@ def table(args: argparse.Namespace) -> None:
         print("| " + " | ".join(map(str, cells)) + " |")
 
 
+def picture(args: argparse.Namespace) -> None:
+    """Success in the designs by cycle, every seed and the mean, beside the success that was aimed at."""
+    from matplotlib.figure import Figure
+
+    rows = [json.loads(text) for text in Path(args.file).read_text().splitlines()]
+    figure = Figure(figsize=(3.4 * len(args.arms), 3.2), layout="constrained")
+    for place, name in zip(figure.subplots(1, len(args.arms), sharey=True, squeeze=False)[0], args.arms, strict=True):
+        mine = [row for row in rows if row["arm"] == name]
+        if not mine:
+            sys.exit(f"{args.file} has no arm {name!r}; it has: {', '.join(sorted({row['arm'] for row in rows}))}")
+        designer = mine[0]["config"]["designer"]
+        for row in mine:
+            place.plot(range(1, len(row["success"]) + 1), row["success"], color="0.7", linewidth=1)
+        means = [statistics.fmean(rates) for rates in zip(*(row["success"] for row in mine), strict=False)]
+        place.plot(range(1, len(means) + 1), means, color="black", label="mean")
+        if "alpha" in designer and designer.get("learn", True):
+            low, high = designer["alpha"] - designer["k_min"], designer["alpha"] + designer["k_min"]
+            place.axhspan(
+                low, high, color="tab:green", alpha=0.2, label=f"band {designer['alpha']} ± {designer['k_min']}"
+            )
+        place.set(title=f"{name}, {len(mine)} seeds", xlabel="cycle", ylim=(0, 1))
+        place.legend(fontsize="small")
+    figure.axes[0].set_ylabel("success in the designs")
+    figure.savefig(args.out, dpi=100)
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -224,6 +251,11 @@ def main() -> None:
     show = commands.add_parser("table")
     show.add_argument("file")
     show.set_defaults(go=table)
+    draw = commands.add_parser("picture")
+    draw.add_argument("file")
+    draw.add_argument("--out", required=True)
+    draw.add_argument("--arms", nargs="+", default=["alpha=0.25", "genenv", "alpha=0.75", "random"])
+    draw.set_defaults(go=picture)
     args = parser.parse_args()
     args.go(args)
 

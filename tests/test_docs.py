@@ -272,11 +272,22 @@ def test_what_is_written_is_counted(script, tmp_path):
     assert "| 1 | 1 | 3 |" in script("experiments/written.py", "table", out)
 
 
-def test_experiments_page_shows_the_runs_of_genenv_there_are(script):
+def test_experiments_page_shows_the_runs_of_genenv_there_are(script, tmp_path):
     page = (ROOT / "experiments" / "README.md").read_text()
     for file in sorted((ROOT / "experiments" / "genenv").glob("*.jsonl")):
         shown = script("experiments/genenv.py", "table", str(file)).strip().splitlines()
         assert part(page, f"genenv {file.stem}") == shown
+    script(
+        "experiments/genenv.py",
+        "picture",
+        str(ROOT / "experiments/genenv/sums.jsonl"),
+        "--out",
+        str(tmp_path / "a.png"),
+    )
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit, match="has no arm 'teacher'; it has: agent_only, alpha="):
+        words = ["--out", str(tmp_path / "b.png"), "--arms", "teacher"]
+        script("experiments/genenv.py", "picture", str(ROOT / "experiments/genenv/sums.jsonl"), *words)
     shown = script("experiments/written.py", "table", str(ROOT / "experiments" / "written-tasks" / "written.jsonl"))
     assert part(page, "written") == shown.strip().splitlines()
 
