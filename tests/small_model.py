@@ -20,8 +20,11 @@ TEMPLATE = (
 
 
 @functools.cache
-def tiny(spread: float = 0.02) -> str:
+def tiny(spread: float = 0.02, curt: bool = False) -> str:
     """The folder of a tiny model; gone with the process.
+
+    Random weights hardly ever end a reply, and what never ends earns nothing: one that is `curt` ends with every third
+    word it knows.
 
     An adapter leaves the head as it is, and with a head of the usual small weights all words stay equally likely: tests
     in which an adapter learns want a greater `spread`.
@@ -31,11 +34,11 @@ def tiny(spread: float = 0.02) -> str:
     torch.set_num_threads(1)  # so small a model is slowed down by more
     folder = tempfile.mkdtemp(prefix="curricle-tiny-")
     atexit.register(shutil.rmtree, folder, True)
-    make(Path(folder), spread=spread)
+    make(Path(folder), spread=spread, curt=curt)
     return folder
 
 
-def make(folder: Path, width: int = 32, spread: float = 0.02) -> None:
+def make(folder: Path, width: int = 32, spread: float = 0.02, curt: bool = False) -> None:
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -66,7 +69,10 @@ def make(folder: Path, width: int = 32, spread: float = 0.02) -> None:
     )
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        LlamaForCausalLM(config).save_pretrained(folder)
+        model = LlamaForCausalLM(config)
+    if curt:
+        model.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(0, len(tokenizer), 3)]
+    model.save_pretrained(folder)
 
 
 def kind(answer: str) -> str:

@@ -5,10 +5,11 @@ import sys
 
 import pytest
 import torch
+import trl
 from parts import quiet
 from small_model import Pick, Steps, kind, tiny
 
-from curricle.agents.grpo import GRPO, GRPOOptions
+from curricle.agents.grpo import GRPO, GRPOOptions, settings, trainer
 from curricle.agents.grpo.imitation import solved
 from curricle.agents.grpo.trainer import UNLIKELY, hushed
 from curricle.errors import AgentError, DeclarationError, ModelError, RunDamaged, WorldError
@@ -64,9 +65,9 @@ def test_practice_in_parts_with_a_checkpoint_between_is_practice_in_one(lora, tm
         Pick().unaltered(),
         Pick().unaltered().model_copy(update={"setting": Pick().setting({"letter": "b"}).values}),
     ]
-    options = {"lora": lora, "rate": 1e-2, "replay": 0.3, "iterations": 2}
+    options = {"model": tiny(curt=True), "lora": lora, "rate": 1e-2, "replay": 0.3, "iterations": 2}
     one, other = agent(**options), agent(**options)
-    one.practise(designs, 24, seed=1, report=quiet)
+    assert sum(outcome.successes for outcome in one.practise(designs, 24, seed=1, report=quiet)) and len(one.pool) == 2
     one.save(make(tmp_path / "one"))
     other.load(tmp_path / "one")
     first, second = (x.practise(designs, 24, seed=2, report=quiet) for x in (one, other))
@@ -366,6 +367,70 @@ def test_rollouts_can_be_drawn_by_trl_itself():
     (outcome,) = one.practise([Pick().unaltered()], 16, seed=0, report=quiet)
     again = agent(sampler="trl", rate=1e-3).practise([Pick().unaltered()], 16, seed=0, report=quiet)
     assert outcome.attempts == 16 and [outcome] == again
+
+
+def test_a_server_of_vllm_draws_for_trl(monkeypatch):
+    """What TRL would ask of vLLM, answered by a stand-in: here no GPU runs the real one."""
+
+    class Server:
+        def sync_weights(self):
+            pass
+
+        def generate(self, prompts, **_):
+            said = [one.causal.tokenizer("abc"[n % 3])["input_ids"] + one.causal.ends[:1] for n in range(len(prompts))]
+            return None, said, [[[-1.0]] * len(ids) for ids in said], None
+
+    one, made = agent(sampler="trl", rate=1e-3), trainer._trainer
+
+    def served(owner):
+        theirs = made(owner)
+        theirs.use_vllm, theirs.vllm_generation, theirs._last_loaded_step = True, Server(), -1
+        return theirs
+
+    monkeypatch.setattr(trainer, "_trainer", served)
+    told = []
+    (outcome,) = one.practise([Pick().unaltered()], 16, seed=0, report=lambda done, figures: told.append(figures))
+    assert outcome.successes == 4 and told[-1]["practice/grad_norm"] > 0
+    with pytest.raises(AgentError, match="vllm_importance_sampling_correction"):
+        agent(sampler="trl", trl={"vllm_importance_sampling_correction": True})
+
+
+def test_trl_may_draw_by_continuous_batching():
+    one = agent(sampler="trl", trl={"use_transformers_continuous_batching": True})
+    (outcome,) = one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
+    assert outcome.attempts == 8 and one.causal.model.config._attn_implementation != "sdpa", "ours is back"
+
+
+def test_our_options_become_those_of_trl(tmp_path):
+    given = {"clip": 0.31, "entropy": 0.07, "temperature": 0.9, "most_tokens": 5, "iterations": 3, "rate": 2e-4}
+    made = settings.config(trl, GRPOOptions(group=4, tasks=6, micro=8, **given), False, tmp_path)
+    assert (made.epsilon, made.entropy_coef, made.temperature) == (0.31, 0.07, 0.9)
+    assert (made.max_completion_length, made.num_iterations, made.learning_rate) == (5, 3, 2e-4)
+    assert (made.num_generations, made.generation_batch_size, made.per_device_train_batch_size) == (4, 24, 8)
+
+
+def test_tries_that_all_earn_the_same_are_remarked_on_once(caplog):
+    one = agent()
+    scripted(one, "a")
+    for _ in range(2):
+        one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
+    assert [
+        r.getMessage() for r in caplog.records if "in none of 2 tasks did rewards of tries differ" in r.getMessage()
+    ]
+    caplog.clear()
+    other = agent()
+    scripted(other, "a", "c")
+    other.practise([Pick().unaltered()], 8, seed=0, report=quiet)
+    assert not caplog.records
+
+
+def test_the_pool_keeps_the_newest_tasks():
+    one, world = agent(pool=3, tasks=5), Pick()
+    scripted(one, "a", "c")
+    noted = [world.setting({"note": note}).values for note in ("one", "two", "three", "four", "five")]
+    designs = [world.unaltered().model_copy(update={"setting": values}) for values in noted]
+    one.practise(designs, 20, seed=0, report=quiet)
+    assert [row.prompt[0].content for row in one.pool.values()] == ["threea", "foura", "fivea"]
 
 
 def test_the_heavy_packages_are_imported_late():

@@ -167,6 +167,7 @@ def test_both_players_killed_resume_with_pools_and_optimisers(tmp_path):
     ]
     context.set_forkserver_preload([*ours, *theirs])
     plain, rng = run({**LANGUAGE, "model": tiny()}), random.Random(1)
+    plain["agent"]["model"] = tiny(curt=True)
     whole, broken, phase = tmp_path / "whole", tmp_path / "broken", toys.board(context)
     config.start(config.resolve(plain), whole)
     kills = 0
@@ -184,4 +185,4 @@ def test_both_players_killed_resume_with_pools_and_optimisers(tmp_path):
     assert kills >= 4
     assert contents(broken) == contents(whole)
     agent, designer = read_checkpoint(whole, "agent"), read_checkpoint(whole, "designer")
-    assert len(pools.read(designer / pools.ENV)) >= 4 and (agent / pools.TRAIN).stat().st_size
+    assert len(pools.read(designer / pools.ENV)) >= 4 and len(pools.read(agent / pools.TRAIN)) >= 2

@@ -24,7 +24,7 @@ from curricle.errors import AgentError, UsageError
 from curricle.llm.sampling import Reply
 from curricle.llm.shards import whole
 from curricle.records import Message, Outcome
-from curricle.run import JOURNAL, LOCK, read_records
+from curricle.run import JOURNAL, LOCK, read_config, read_records
 
 HERE = Path(__file__).parent
 WARM = ["test_ranks", "trl.trainer.grpo_trainer", "peft", "datasets", "torch.distributed.fsdp"]
@@ -335,6 +335,21 @@ def test_a_launched_run_is_killed_and_resumed_and_ends_with_the_same_bytes(launc
     assert contents(broken) == contents(kept)
     _, agent = config.trained(broken)  # one process reads what two wrote
     assert agent.measure([agent.world.unaltered()], [0], 2)[0].attempts == 2
+
+
+def test_the_papers_run_begins_on_several_ranks(tmp_path):
+    """All weights of both players, tasks in words: only the models and the length are smaller than in the file."""
+    few = ["cycles=1", "designs=2", "per_cycle=32", "save_every=16", "test_seeds=1", "test_episodes=2"]
+    small = [f"{player}.model={tiny()}" for player in ("agent", "designer")]
+    small += ["agent.tasks=2", "agent.most_tokens=4", "designer.text_tokens=8", *(f"schedule.{one}" for one in few)]
+    words = [word for pair in small for word in ("--set", pair)]
+    path, folder = str(HERE.parent / "configs" / "genenv-7b.toml"), tmp_path / "runs" / "seven"
+    process = torchrun(tmp_path, tmp_path / "runs", "run", path, "--out", str(folder), *words)
+    text = said(process, tmp_path)
+    assert process.returncode == 0, text
+    plain = read_config(folder)
+    assert plain["agent"]["lora"] == plain["designer"]["lora"] == 0 and plain["designer"]["text"] == "required"
+    assert plain["agent"]["shard"] and sum(o.spent for _, o in read_records(folder, Outcome)) >= 32
 
 
 def journal(folder):

@@ -248,6 +248,18 @@ def test_a_game_is_a_function_of_the_transcript(worlds):
     assert after.won and after.text == engine.UNKNOWN, "a finished game stays as it is"
 
 
+def test_attempts_at_a_game_are_compared_by_where_they_are(worlds):
+    """Words that say that something is not possible are the same everywhere."""
+    world, *_ = worlds["textworld-v1"]
+    (task,) = world.tasks(world.setting({"length": 3, "rooms": 3, "objects": 4}), 1, 3)
+    commands, states, detour = list(world.solution(task)), list[str](), list[str]()
+    for number in range(len(commands)):
+        transcript = [Message(role="assistant", content=text) for text in (*commands[:number], "dance")]
+        states.append(world.state(task, transcript))
+        detour.append(world.state(task, [*transcript, Message(role="assistant", content="look")]))
+    assert len(set(states)) == len(commands) > 1 and detour == states
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [

@@ -283,7 +283,24 @@ def test_likeness_by_a_sentence_model_from_a_folder(tmp_path):
     assert like("a b", "a b") == pytest.approx(1) and 0 <= like("p", "a b") < 1 and like(" ", "a b") == 0
     world = Tools(ToolsOptions(likeness="embedding", sentence_model=str(tmp_path)))
     (task,) = world.tasks(world.setting({"task": '{"tools": [], "request": "?", "answer": "a b"}'}), 1, 0)
-    assert world.score(task, say("<answer>a b</answer>")).reward == pytest.approx(1)
+    assert world.score(task, say("<answer>a b</answer>")).reward == 1
+
+
+def test_what_an_echo_gets_from_a_sentence_model_is_none(monkeypatch):
+    """To such a model a question is like its answer; a stand-in that says by how much."""
+    world, like = Tools(), {"a painter": 0.7, "Who painted it?": 0.55, "Leonardo": 1.0}
+    (task,) = world.tasks(
+        world.setting({"task": '{"tools": [], "request": "Who painted it?", "answer": "Leonardo"}'}), 1, 0
+    )
+    monkeypatch.setattr(world, "_likeness", lambda answer, gold: like.get(answer, 0.5))
+    monkeypatch.setattr(
+        world, "options", ToolsOptions.model_construct(**{**dict(world.options), "likeness": "embedding"})
+    )
+    earned = [
+        world.score(task, say(f"<answer>{answer}</answer>")).reward
+        for answer in ("Leonardo", "a painter", "Who painted it?", "junk", task.prompt[-1].content)
+    ]
+    assert earned == [1.0, 0.7, 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,7 @@ from curricle.agents.grpo.settings import LearningOptions, check
 from curricle.agents.grpo.trainer import Grpo, Slot, own_seed
 from curricle.errors import AgentError
 from curricle.llm import pools
+from curricle.llm.attention import unmended
 from curricle.llm.causal import Causal
 from curricle.llm.sampling import Kind, Reply, Sampler
 from curricle.records import Design, Outcome, Task
@@ -88,16 +90,17 @@ class GRPO(Agent):
         ranks.ask(self.number, "practise", designs=list(designs), budget=budget, seed=seed, report=_unheard)
         self._warm_up(report)
         counts, width = Counts(self.tasks, designs), self.grpo.width
-        self._seed, self._batches, done = seed, 0, 0
+        self._seed, self._batches, done, uneven = seed, 0, 0, False
         known, first = derive(0, *(design.to_json() for design in designs)), 0
         if known == self.turn[0]:  # the next part of a practice: the designs go on by turns where they stood
             first = self.turn[1]
 
         def watch(step: int, fresh: Sequence[Attempt], figures: Mapping[str, float]) -> None:
-            nonlocal done
+            nonlocal done, uneven
             groups = [fresh[i : i + self.options.group] for i in range(0, len(fresh), self.options.group)]
             for group in groups:
                 self._keep(group, designs)
+                uneven |= len({one.verdict.reward for one in group}) > 1
                 for one in group:
                     if one.owner >= 0:
                         counts.add(one)
@@ -112,6 +115,13 @@ class GRPO(Agent):
             self._remark("odd", odd, budget, width, math.ceil(budget / width) * width)
         if budget:
             self.grpo.run(self._slots(designs, seed, first), math.ceil(budget / width), derive(seed, "trainer"), watch)
+        if done and not uneven:
+            alike = (
+                "%s: in none of %d tasks did rewards of tries differ, so nothing was learnt from them; let it imitate "
+            )
+            self._remark(
+                "even", alike + "first (warm), make the original easier, or raise group", done // self.options.group
+            )
         self.turn = (known, first + done // self.options.group)
         for number in range(first, self.turn[1]):
             counts.spent[number % len(designs)] += self.options.group
@@ -225,7 +235,9 @@ class GRPO(Agent):
         if not most:
             return None
         filler = [[self.causal.ends[0]]] * (most - len(prompts))
-        ids, _ = self.grpo.trainer._generate_single_turn([*prompts, *filler], None, {}, 1)
+        batched = self.options.trl.get("use_transformers_continuous_batching")  # it knows attention by name
+        with unmended(self.causal.model) if batched else nullcontext():
+            ids, _ = self.grpo.trainer._generate_single_turn([*prompts, *filler], None, {}, 1)
         return [Reply(list(one), bool(one) and one[-1] in self.causal.ends) for one in ids[: len(prompts)]]
 
     def _keep(self, group: Sequence[Attempt], designs: Sequence[Design]) -> None:

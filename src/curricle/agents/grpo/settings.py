@@ -66,6 +66,7 @@ OURS = {
 FIXED = (
     *("output_dir", "shuffle_dataset", "remove_unused_columns", "logging_steps", "logging_strategy", "data_seed"),
     *("logging_nan_inf_filter", "optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "sync_ref_model"),
+    "vllm_importance_sampling_correction",
 )
 """Those that must be as they are: tasks come by turns, each update is counted, a run resumes exactly."""
 DRAWING = (
@@ -137,5 +138,6 @@ def config(trl: Any, options: LearningOptions, on_gpu: bool, folder: Path) -> An
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
         "ddp_find_unused_parameters": False,
+        "vllm_importance_sampling_correction": False,  # needs a server's odds of every token, the world's included
     }
     return trl.GRPOConfig(**(settings | dict(options.trl)))

@@ -17,11 +17,11 @@ PLAYERS: Mapping[str, Mapping[str, Any]] = {
     "schedule": {
         "cycles": 2,
         "designs": 2,
-        "per_cycle": 16,
+        "per_cycle": 32,  # 16 attempts a design: of 8 only p = 1/2 itself would lie in the band
         "ratio": "1:0",
         "final": 0,
         "test_seeds": 1,
-        "test_episodes": 4,
+        "test_episodes": 7,  # one of each kind of tool task
     },
 }
 """Two language models that co-evolve, at toy length for two cores; `configs/genenv-small.toml` is for a GPU."""

@@ -115,6 +115,10 @@ done. Any combination of knobs gives a game that can be won."""
             return Verdict(reward=1.0, skills=(task.skill,))
         return Verdict(reward=0.0, why=f"not won after {turns} commands")
 
+    def state(self, task: Task, transcript: Sequence[Message]) -> str:
+        """What can be done: it tells where the player is, what lies there and what is carried; words need not."""
+        return "\n".join(sorted(self._played(task, transcript)[0].possible))
+
     def solution(self, task: Task) -> Sequence[str]:
         """The walkthrough."""
         gold: Any = task.gold

@@ -26,10 +26,12 @@ from curricle.worlds.text.item import Item
 from curricle.worlds.text.pool import SKILLS, About, draw_item
 from curricle.worlds.text.schema import Tool, shown
 from curricle.worlds.text.simulators import SIMULATORS
-from curricle.worlds.text.verify import FLOOR, end, judge, respond, solution, weakness
+from curricle.worlds.text.verify import FLOOR, JUNK, end, judge, respond, solution, weakness
 from curricle.worlds.text.writing import LONGEST, write, written
 
 EXAMPLES = 4
+MARGIN = 0.05
+"""By how much an answer must be more like gold than an echo of the question is, where a sentence model compares."""
 
 
 def signature(tool: Tool) -> str:
@@ -178,9 +180,17 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
 
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
         """Judge by gold alone."""
-        reward, why = judge(Item.of(task), transcript, self._likeness, self.options.floor)
+        item = Item.of(task)
+        reward, why = judge(item, transcript, self._likeness, self._floor(item))
         success = bool(reward) and reward >= self.options.threshold
         return Verdict(reward=reward, skills=(task.skill,) if success else (), why=why)
+
+    def _floor(self, item: Item) -> float:
+        """Likeness that counts as none. To a sentence model a question is like its answer: what echoes get is none."""
+        if self.options.likeness == "words" or not item.answer:
+            return self.options.floor
+        echoes = (*JUNK, *(message.content for message in item.task().prompt), item.request)
+        return min(1.0, max(self.options.floor, MARGIN + max(self._likeness(text, item.answer) for text in echoes)))
 
     def reply(self, task: Task, transcript: Sequence[Message]) -> Message | None:
         """Results of the calls, until the agent answers in words or runs out of turns."""
