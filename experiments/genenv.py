@@ -76,7 +76,7 @@ WORLDS: dict[str, list[str]] = {
     ],
 }
 """What each world changes in the config. A small model solves nothing before it has seen some solutions (`warm`), and
-cannot write tool tasks that hold: there it chooses their kind and size instead."""
+the tool tasks it writes seldom ask for what their gold does (`written.py`): there it chooses their kind and size."""
 
 
 class TimeUp(BaseException):

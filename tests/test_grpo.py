@@ -220,6 +220,15 @@ def test_what_goes_wrong_is_counted_and_stays_out_of_the_pool():
     one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
     assert not one.pool, "no valid trace, no row"
 
+    class Formal(Pick):
+        def score(self, task, transcript):
+            return Verdict(reward=0.0, valid=transcript[-1].content == "zoo")
+
+    formal = agent(Formal(), turns=1)
+    scripted(formal, "fog", "zoo")
+    formal.practise([Pick().unaltered()], 8, seed=0, report=quiet)
+    assert [row.completion for row in formal.pool.values()] == ["zoo"], "wrong, but in the form that was asked for"
+
 
 def test_a_verifier_that_breaks_down_is_counted_and_a_prompt_that_is_too_long_is_not_tried(caplog):
     class Broken(Pick):
@@ -264,7 +273,8 @@ def test_a_budget_that_is_no_whole_number_of_updates_is_remarked_on_once(caplog)
     for seed, budget in enumerate((8, 11, 3)):
         (outcome,) = one.practise([world.unaltered()], budget, seed=seed, report=quiet)
         assert outcome.spent == (16 if budget > 8 else 8)
-    assert [record.getMessage() for record in caplog.records] == [
+    said = [record.getMessage() for record in caplog.records]
+    assert [words for words in said if "rollouts are asked for" in words] == [
         "grpo-v1: 11 rollouts are asked for, but an update takes group * tasks = 8: 16 are made"
     ]
 
@@ -279,7 +289,7 @@ def test_answers_that_all_run_into_the_limit_are_remarked_on_once(caplog):
 
 def test_passes_over_answers_that_are_known_are_no_reason_to_remark(caplog):
     one, world = agent(iterations=2), Pick()
-    scripted(one, "aye")
+    scripted(one, "a", "c")
     one.practise([world.unaltered()], 8, seed=0, report=quiet)
     assert not caplog.records
 

@@ -186,6 +186,28 @@ def test_the_state_of_an_attempt_is_what_was_done_and_seen():
     assert TaskWorld.state(world, task, say("?")) == task.prompt[-1].content
 
 
+def test_what_keeps_to_the_form_is_valid_right_or_wrong():
+    world = Tools()
+    text = 'tools: get_forecast, set_timer\nrequest: Weather in Oslo?\ncall: get_forecast(city="Oslo")'
+    call, words = (
+        written(text).task(),
+        written("simulator: files 7\nrequest: Who wrote Emma?\nanswer: Jane Austen").task(),
+    )
+    said = {
+        '{"name": "get_forecast", "arguments": {"city": "Oslo"}}': (1, True),
+        '{"name": "get_forecast", "arguments": {"city": "Rome"}}': (0, True),
+        "[]": (0, True),
+        "It rains in Oslo.": (0, False),
+        '{"name": "get_forecast"': (0, False),
+        '{"name": "get_weather", "arguments": {"city": "Oslo"}}': (0, False),
+        '{"name": "get_forecast", "arguments": {"town": "Oslo"}}': (0, False),
+    }
+    assert {t: ((v := world.score(call, say(t))).reward, v.valid) for t in said} == said
+    spoken = {"<answer>Jane Austen</answer>": True, "<answer>Fritz</answer>": True, "Jane Austen": False, "": False}
+    assert {text: world.score(words, say(text)).valid for text in spoken} == spoken
+    assert not world.score(call, []).valid
+
+
 def test_the_longest_tasks_can_be_done_call_by_call():
     world = Tools()
     for task in world.tasks(world.setting({"about": "several_steps", "steps": 4}), 12, seed=5):

@@ -330,6 +330,8 @@ class Verdict(Record):
     skills: tuple[str, ...] = ()
     """Skills the attempt showed."""
     why: str = ""
+    valid: bool = True
+    """Whether it kept to the form that was asked for, right or wrong: others stay out of the pool of traces."""
 
 
 def checked(model: type[M], values: Mapping[str, Any], what: str) -> M:

@@ -115,7 +115,7 @@ class GRPO(Agent):
             self._remark("odd", odd, budget, width, math.ceil(budget / width) * width)
         if budget:
             self.grpo.run(self._slots(designs, seed, first), math.ceil(budget / width), derive(seed, "trainer"), watch)
-        if done and not uneven:
+        if done and not uneven and "endless" not in self._remarks:
             alike = (
                 "%s: in none of %d tasks did rewards of tries differ, so nothing was learnt from them; let it imitate "
             )
@@ -241,8 +241,8 @@ class GRPO(Agent):
         return [Reply(list(one), bool(one) and one[-1] in self.causal.ends) for one in ids[: len(prompts)]]
 
     def _keep(self, group: Sequence[Attempt], designs: Sequence[Design]) -> None:
-        """Let a task into the pool if one of its traces is valid: it ended, said something, and could be judged."""
-        valid = [one for one in group if not one.fault]
+        """Let a task into the pool if one of its traces is valid: it ended, could be judged, and kept to its form."""
+        valid = [one for one in group if not one.fault and one.verdict.valid]
         if not valid or not self.options.pool:
             return
         best, task = max(valid, key=lambda one: one.verdict.reward), group[0].task

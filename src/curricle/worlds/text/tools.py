@@ -26,7 +26,7 @@ from curricle.worlds.text.item import Item
 from curricle.worlds.text.pool import SKILLS, About, draw_item
 from curricle.worlds.text.schema import Tool, shown
 from curricle.worlds.text.simulators import SIMULATORS
-from curricle.worlds.text.verify import FLOOR, JUNK, end, judge, respond, solution, weakness
+from curricle.worlds.text.verify import FLOOR, JUNK, end, follows, judge, respond, solution, weakness
 from curricle.worlds.text.writing import LONGEST, write, written
 
 EXAMPLES = 4
@@ -183,7 +183,8 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         item = Item.of(task)
         reward, why = judge(item, transcript, self._likeness, self._floor(item))
         success = bool(reward) and reward >= self.options.threshold
-        return Verdict(reward=reward, skills=(task.skill,) if success else (), why=why)
+        skills = (task.skill,) if success else ()
+        return Verdict(reward=reward, skills=skills, why=why, valid=bool(reward) or follows(item, transcript))
 
     def _floor(self, item: Item) -> float:
         """Likeness that counts as none. To a sentence model a question is like its answer: what echoes get is none."""

@@ -43,6 +43,21 @@ def judge(
     return reward * (reward >= floor), "" if reward == 1 else f"likeness {reward:.2f} to the answer"
 
 
+def follows(item: Item, transcript: Sequence[Message]) -> bool:
+    """Whether all calls can be read and fit their tools, and the last message is of the kind that was asked for."""
+    said = [message.content for message in transcript if message.role == "assistant"]
+    try:
+        turns = [read_calls(text) for text in said]
+    except Unreadable:
+        return False
+    for call in (call for calls in turns for call in calls or ()):
+        if call.name not in item.known or arguments_fault(item.known[call.name]["parameters"], call.arguments):
+            return False
+    if item.answer:
+        return bool(said) and bool(final_answer(said[-1]))
+    return bool(turns) and (bool(item.simulator) or turns[-1] is not None)
+
+
 def respond(item: Item, transcript: Sequence[Message]) -> Message | None:
     """What a simulator answers to the agent's last message; None where the attempt is over."""
     said = [message.content for message in transcript if message.role == "assistant"]
