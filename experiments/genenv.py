@@ -5,7 +5,9 @@
     python experiments/genenv.py table FILE
     python experiments/genenv.py picture FILE --out PNG [--arms A ...]
 
-Worlds: `tools`, tool calls of all kinds; `sums`, a family of reasoning-gym of which the environment chooses the level.
+Worlds: `tools`, tool calls of all kinds, of which the environment chooses kind and size; `written`, the same, but it
+writes every task itself, after ten passes over seed tasks; `sums`, a family of reasoning-gym of which the environment
+chooses the level.
 
 Arms: `genenv`, `random` (the environment is frozen), `static` (written once), `agent_only` (the original world),
 `before` (no training at all), and `alpha=0.25` and the like; with `+base`, as in `genenv+base`, half of each cycle's
@@ -75,6 +77,7 @@ WORLDS: dict[str, list[str]] = {
         "schedule.test_episodes=64",
     ],
 }
+WORLDS["written"] = [*WORLDS["tools"], 'designer.text="required"', "designer.warm=10", "designer.temperature=0.7"]
 """What each world changes in the config. A small model solves nothing before it has seen some solutions (`warm`), and
 the tool tasks it writes seldom ask for what their gold does (`written.py`): there it chooses their kind and size."""
 

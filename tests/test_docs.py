@@ -250,6 +250,10 @@ def test_genenv_tools_run(script, tmp_path):
     go = ["run", "--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv", "genenv+base"]
     sets = ["--set", *SMALL, *tiny_players(plain), "schedule.test_episodes=2", "schedule.final=0", "agent.warm=1"]
     assert "minutes are over" in script("experiments/genenv.py", *go, "--minutes", "0", *sets)
+    known = runpy.run_path(str(ROOT / "experiments" / "genenv.py"))
+    found = {name: config.resolve(config.override(plain, known["COMMON"] + s)) for name, s in known["WORLDS"].items()}
+    texts = {name: (one.designer_options.text, one.designer_options.warm) for name, one in found.items()}
+    assert texts == {"tools": ("off", 0), "sums": ("allowed", 0), "written": ("required", 10)}
     script("experiments/genenv.py", *go, "--processes", "2", *sets)
     rows = sorted(map(json.loads, Path(out).read_text().splitlines()), key=lambda row: row["arm"])
     assert script("experiments/genenv.py", *go, *sets).strip() == "all runs are done"  # there is nothing left to do
