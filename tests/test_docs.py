@@ -326,6 +326,7 @@ def test_every_config_runs(path, at_root):
     if resolved.world_options.model_dump().get("observation") == "pixels":
         small = [*small, "agent.channels=[4, 4]", "agent.blocks=1", "agent.hidden=16"]
         small += ["agent.environments=8", "agent.steps=16"]
+    small = [*small, f"schedule.cycles={min(4, resolved.schedule.cycles)}"]
     config.start(config.resolve(config.override(plain, [*small, *tiny_players(plain)])), Path("run"))
     assert read_records(Path("run"), Outcome)
 

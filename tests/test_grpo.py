@@ -406,9 +406,18 @@ def test_a_server_of_vllm_draws_for_trl(monkeypatch):
 
 
 def test_trl_may_draw_by_continuous_batching():
-    one = agent(sampler="trl", trl={"use_transformers_continuous_batching": True})
+    """It knows attention by name; that it then runs, `test_players.py` sees to."""
+    one, names = agent(sampler="trl", trl={"use_transformers_continuous_batching": True}), list[str]()
+
+    def drawn(prompts, *_):
+        names.append(one.causal.model.config._attn_implementation)
+        return [[5, one.causal.ends[0]] for _ in prompts], None
+
+    one.grpo.trainer = trainer._trainer(one.grpo)
+    one.grpo.trainer._generate_single_turn = drawn
     (outcome,) = one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
-    assert outcome.attempts == 8 and one.causal.model.config._attn_implementation != "sdpa", "ours is back"
+    assert outcome.attempts == 8 and set(names) == {"sdpa"}
+    assert one.causal.model.config._attn_implementation == "curricle-sdpa", "ours is back"
 
 
 def test_our_options_become_those_of_trl(tmp_path):
