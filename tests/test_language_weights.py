@@ -4,11 +4,15 @@ import math
 
 import numpy as np
 import pytest
-from small_model import tiny
+from small_model import Pick, tiny
+from test_designers import scores
+from test_language import Told
+from test_language import policy as picking
 from toys import LadderSetting
 
 from curricle.designers import watch
 from curricle.designers.language import Language, LanguageOptions
+from curricle.designers.language import designer as language
 from curricle.designers.language.designer import pooled
 from curricle.records import Design, Outcome
 
@@ -99,3 +103,21 @@ def test_the_alarm_needs_a_real_rise_and_a_real_fall(caplog):
         watch.warn(wrong[:cycle], cycle)
     watch.warn([*wrong, (0.7, 15.0)], 7)
     assert [r.message.partition(":")[0] for r in caplog.records] == ["cycle 6"], "said once"
+
+
+def test_alpha_and_beta_and_the_bounds_on_kl_reach_what_is_trained(monkeypatch):
+    """R_env = exp(-5 (p - .3)^2), weight exp(2 R_env), by hand."""
+    given, world, told = [], Pick(), Told(Pick())
+
+    def step(causal, examples, kl, cap, micro):
+        given.append((kl, cap, micro, sorted(example.weight for example in examples)))
+        return {"loss": 0.0}
+
+    monkeypatch.setattr(language, "step", step)
+    one = picking(alpha=0.3, beta=5.0, k_min=0.2, strength=2.0, kl=0.07, kl_cap=0.5, micro=3, n=10, text="off")
+    designs = one.propose(world.brief(1, 2), 3, told)
+    outcomes = [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, (3, 4, 9), strict=True)]
+    assert len({design.setting for design in designs}) == 3
+    one.learn(outcomes, scores(world), told)
+    weights = [math.exp(2 * math.exp(-5 * 0.1**2)), math.exp(2)]
+    assert given == [(0.07, 0.5, 3, pytest.approx(weights))], "the third, of p = .9, is out of the band"
