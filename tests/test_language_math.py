@@ -1,15 +1,19 @@
 """The mathematics of both language-model players, against values worked out by hand."""
 
 import math
+import re
+from collections import Counter
 
 import pytest
 import torch
+from parts import Bench
 from small_model import Pick, Steps, tiny
 
 from curricle.agents.grpo.attempts import Attempt, Turn, attempt
 from curricle.agents.grpo.credit import relative, step_advantages, token_advantages
 from curricle.agents.grpo.settings import LearningOptions
 from curricle.agents.grpo.trainer import Grpo
+from curricle.designers.language import Language, LanguageOptions
 from curricle.llm.attention import NAME, opened
 from curricle.llm.causal import Causal, CausalOptions, token_logits
 from curricle.llm.regression import Example, divergence, step, unlikelihood
@@ -317,3 +321,24 @@ def test_a_step_that_may_not_move_does_not():
     before = {name: p.detach().clone() for name, p in model.trained()}
     told = step(model, [Example([5], [20], 1.0)], 0.0, 1e-30, 8)
     assert told["step_scale"] == 0.0 and all(torch.equal(before[name], p) for name, p in model.trained())
+
+
+def test_a_pass_over_many_seed_tasks_has_each_answer_three_requests_that_show_others(monkeypatch):
+    class Seeded(Pick):
+        def examples(self, cycle):
+            return [self.setting({"note": f"note{number}"}).values for number in range(6)]
+
+    def seen(causal, examples, *_):
+        batches.append([causal.tokenizer.decode(e.prompt + e.reply) for e in examples])
+        return {"loss": 1.0}
+
+    batches, world = [], Seeded()
+    monkeypatch.setattr("curricle.designers.language.designer.step", seen)
+    options = LanguageOptions(model=tiny(), device="cpu", warm=2, text_tokens=4, rounds=1)
+    Language(Pick.Setting, options, seed=1).propose(world.brief(1, 1), 1, Bench(world))
+    shown = [[re.findall(r"note\d", text) for text in batch] for batch in batches]
+    assert [len(batch) for batch in batches] == [18, 18], "two passes, three records a task"
+    assert all(len(set(pair)) == 2 == len(pair) for batch in shown for pair in batch), "never itself"
+    each = {f"note{number}": 3 for number in range(6)}
+    assert all(Counter(pair[-1] for pair in batch) == each for batch in shown)
+    assert sorted(shown[0]) != sorted(shown[1]), "drawn anew"

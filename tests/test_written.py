@@ -10,6 +10,7 @@ from curricle.records import Message
 from curricle.seeds import for_test, generator
 from curricle.worlds.text.calls import Call, write_calls
 from curricle.worlds.text.item import Item
+from curricle.worlds.text.named import unnamed
 from curricle.worlds.text.pool import SKILLS, draw_item
 from curricle.worlds.text.tools import Tools
 from curricle.worlds.text.verify import judge, weakness
@@ -261,3 +262,61 @@ def test_numbers_that_json_lacks_are_refused():
     for change in ({"tools": [odd], "calls": []}, {"calls": [GOOD["calls"][0] | {"accepted": {"city": [1e999]}}]}):
         with pytest.raises(ValueRefused, match="numbers that can be written"):
             Tools().setting({"task": json.dumps(GOOD | change)})
+
+
+MAP = {"type": "object", "properties": {"x": {"type": "object"}, "y": {"type": "array"}, "z": {"type": "boolean"}}}
+
+
+@pytest.mark.parametrize(
+    ("lines", "missing"),
+    [
+        ('tools: get_forecast\nrequest: Rome, 3 days.\ncall: get_forecast(city="rome", days=3)', ""),
+        ('tools: get_forecast\nrequest: Rome, 30 days.\ncall: get_forecast(city="Rome", days=3)', "days = 3"),
+        ('tools: get_forecast\nrequest: The weather, please.\ncall: get_forecast(city="Rome")', "city = 'Rome'"),
+        (
+            'tools: translate\nrequest: say hi to a cat\ncall: translate(text="hi cat", language="hi")',
+            "text = 'hi cat'",
+        ),
+        ('simulator: bank 7\nrequest: Freeze silver.\ncall: set_frozen(card="silver", frozen=true)', ""),
+        ("tools: get_forecast\nrequest: Sing.", ""),
+    ],
+)
+def test_gold_of_a_task_may_have_to_be_named(lines, missing):
+    free, strict = Tools(), Tools(Tools.Options(named=True))
+    assert free.setting({"task": lines}).task == lines
+    if not missing:
+        assert strict.setting({"task": lines}).task == lines
+        return
+    with pytest.raises(ValueRefused, match=f"gold passes on .*{missing}.* which nothing before it names"):
+        strict.setting({"task": lines})
+
+
+def test_what_a_call_returned_is_named_after_it_and_an_answer_is_looked_up():
+    state = "simulator: shop 785\nrequest: What does the blue kettle cost?\n"
+    asked = Item.model_validate(written(state + 'call: search_products(text="blue kettle")\nanswer: 45').model_dump())
+    assert not unnamed(asked) and "stands in no result" in unnamed(asked.model_copy(update={"answer": "46"}))
+    several = [draw_item("several_steps", generator(i, "named"), held_out=False) for i in range(40)]
+    bills = [item for item in several if {call.name for call in item.calls} == {"pay_bill", "list_bills"}]
+    assert bills and not any(map(unnamed, bills)), "the number of a bill stands in the list of bills"
+    for item in bills:
+        alone = item.model_copy(update={"calls": tuple(c for c in item.calls if c.name == "pay_bill")})
+        assert "bill_id" in unnamed(alone)
+
+
+def test_all_forms_of_a_value_and_its_alternatives_count():
+    call = {"name": "feed", "arguments": {"x": {"a": [1, "two"]}, "y": ["cat"], "z": False, "n": 30.0}}
+    item = {"tools": [OWN | {"parameters": MAP}], "request": "Feed the cat 1 of two, 30 times.", "calls": [call]}
+    assert not unnamed(Item.model_validate(item))
+    item["request"] = "Feed the cat 1, 30 times."
+    assert "x = " in unnamed(Item.model_validate(item))
+    assert not unnamed(Item.model_validate(item | {"calls": [call | {"accepted": {"x": [{"a": 1}]}}]}))
+    assert not unnamed(Item.model_validate(item | {"calls": [call | {"optional": ["x"]}]}))
+
+
+def test_seed_tasks_are_as_many_as_asked_for_and_named_where_that_is_asked():
+    many = Tools(Tools.Options(examples=12)).examples(1)
+    assert len({values["task"] for values in many}) == 12 and many[:4] == Tools().examples(1)
+    home = Tools.Setting.of({"about": "several_steps"})
+    for named in (False, True):
+        texts = [v["task"] for v in Tools(Tools.Options(examples=30, named=named), home).examples(1)]
+        assert len(texts) == 30 and any(unnamed(written(text)) for text in texts) is not named

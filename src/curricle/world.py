@@ -29,7 +29,8 @@ class World(ABC):
 
     id: ClassVar[str]
     Options: ClassVar[type[records.Options]] = records.Options
-    Setting: ClassVar[type[knobs.Setting]]
+    Setting: type[knobs.Setting]
+    """Of the class; an instance may be stricter, as its options say."""
     skills: ClassVar[tuple[Skill, ...]]
     guide: ClassVar[str]
     """The rules of the world in markdown, for a designer that has never seen it."""

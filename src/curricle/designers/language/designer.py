@@ -41,6 +41,8 @@ from curricle.similarity import Copies, distinct
 
 LOG = logging.getLogger("curricle")
 FAULTS = ("malformed", "endless", "empty", "hostile", "too_long", "refused", "duplicate")
+SHOWN = 3
+"""Requests that a pass over the seed tasks has each of them answer."""
 Counts = list[tuple[int, int]]
 
 
@@ -113,18 +115,22 @@ class Language(Designer):
         return designs
 
     def _warm(self, brief: Brief, workshop: Workshop) -> None:
-        """Learn what seed tasks look like: each as the answer to a request that shows another one.
+        """Learn what seed tasks look like: in each pass, each as the answer to requests that show others.
 
         Part of the starting point, not of the learning: a frozen environment gets it too, and only the first cycle's.
         """
-        o, rng = self.options, generator(self.seed, "warm")
-        asked = requests(brief, len(brief.examples) ** 2, self.form, o.alpha, o.aim == "skill", rng)
-        pairs = [(r, e) for i, r in enumerate(asked) if (e := brief.examples[i // len(brief.examples)]) != r.seed]
-        examples = [self._example(r.prompt, {**brief.original, **e}, 1.0) for r, e in pairs]
+        o, rng, among = self.options, generator(self.seed, "warm"), len(brief.examples)
+        asked = requests(brief, among**2, self.form, o.alpha, o.aim == "skill", rng)
+        answers = [{**brief.original, **example} for example in brief.examples]
+        pairs = [
+            [self._example(r.prompt, answer, 1.0) for r in asked[at * among : (at + 1) * among] if r.seed != example]
+            for at, (example, answer) in enumerate(zip(brief.examples, answers, strict=True))
+        ]
         for number in range(1, o.warm + 1):
-            losses, order = list[float](), rng.permutation(len(examples))
+            drawn = [shown[i] for shown in pairs for i in rng.permutation(len(shown))[:SHOWN]]
+            losses, order = list[float](), rng.permutation(len(drawn))
             for start in range(0, len(order), o.batch):
-                batch = [examples[int(i)] for i in order[start : start + o.batch]]
+                batch = [drawn[int(i)] for i in order[start : start + o.batch]]
                 losses.append(step(self.causal, batch, 0.0, np.inf, o.micro)["loss"])
             workshop.report({"design/warm_loss": float(np.mean(losses))})
             LOG.info("%s: pass %d of %d over the seed tasks, loss %.3g", self.id, number, o.warm, np.mean(losses))

@@ -23,13 +23,15 @@ from curricle.worlds.text import PLAYERS, grammar, sources
 from curricle.worlds.text.answers import likeness
 from curricle.worlds.text.catalogue import TOOLS
 from curricle.worlds.text.item import Item
+from curricle.worlds.text.named import unnamed
 from curricle.worlds.text.pool import SKILLS, About, draw_item
 from curricle.worlds.text.schema import Tool, shown
 from curricle.worlds.text.simulators import SIMULATORS
 from curricle.worlds.text.verify import FLOOR, JUNK, end, follows, judge, respond, solution, weakness
 from curricle.worlds.text.writing import LONGEST, write, written
 
-EXAMPLES = 4
+SPARE = 10
+"""Base tasks drawn for each seed task that is wanted, where some will not do."""
 MARGIN = 0.05
 """By how much an answer must be more like gold than an echo of the question is, where a sentence model compares."""
 
@@ -87,6 +89,16 @@ class ToolsSetting(knobs.Setting):
         return self
 
 
+class NamedSetting(ToolsSetting):
+    """The same, for environments that cannot be trusted to ask for what gold does."""
+
+    @model_validator(mode="after")
+    def _task_is_named(self) -> Self:
+        if self.task and (wrong := unnamed(sound(self.task))):
+            raise ValueError(wrong)
+        return self
+
+
 class ToolsOptions(records.Options):
     """Options of the world of tool calls."""
 
@@ -94,6 +106,10 @@ class ToolsOptions(records.Options):
         "pool", description="Where base tasks come from: the world's own pool, or data of a benchmark."
     )
     data: str = Field("", description="The folder or archive with that benchmark's data.")
+    examples: int = Field(4, ge=1, le=64, description="Seed tasks that a designer is shown each cycle, to vary.")
+    named: bool = Field(
+        False, description="Refuse written tasks with a value in gold that neither request nor earlier results name."
+    )
     turns: int = Field(36, ge=1, description="Answers an attempt may take.")
     likeness: Literal["words", "embedding"] = Field("words", description="How answers in words are compared with gold.")
     sentence_model: str = Field("", description="Folder of a sentence model, for embeddings.")
@@ -138,6 +154,8 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
 
     def __init__(self, options: ToolsOptions | None = None, original: knobs.Setting | None = None) -> None:
         super().__init__(options, original)
+        if self.options.named:
+            self.Setting = NamedSetting
         self._likeness = likeness(self.options.likeness, self.options.sentence_model)
         self._items = sources.load(self.options.source, self.options.data)
 
@@ -167,11 +185,14 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         return [fitting[int(order[i % len(order)])] for i in range(n)]
 
     def examples(self, cycle: int) -> Sequence[Values]:
-        """Four base tasks of the training side, written out."""
+        """Some base tasks of the training side, written out."""
         pool = ToolsSetting.of({**self.original.values, "task": ""})
-        items = self._draw(pool, EXAMPLES if not self._items else 10 * EXAMPLES, derive(0, "examples", cycle))
-        texts = [text for item in items if not item.before and _is_sound(text := write(item))]
-        return [self.setting({"task": text}).values for text in texts[:EXAMPLES]]
+        wanted, named = self.options.examples, self.options.named
+        spare = SPARE if self._items or named else 1
+        items = self._draw(pool, wanted * spare, derive(0, "examples", cycle))
+        fitting = [item for item in items if not item.before and not (named and unnamed(item))]
+        texts = [text for item in fitting if _is_sound(text := write(item))]
+        return [self.setting({"task": text}).values for text in texts[:wanted]]
 
     def headline(self, rates: Mapping[str, float]) -> float:
         """Mean over the skills that the base tasks are about."""

@@ -1,0 +1,43 @@
+"""Named: whether a task says all that its gold passes on; what nobody could know from it is solved by luck alone.
+
+That is stricter than a good task has to be, for a request may mean what it does not say: "at noon" is hour 12. It is
+for environments too small to be trusted with that (the world's option `named`).
+"""
+
+import json
+from collections.abc import Sequence
+
+from curricle.similarity import words
+from curricle.worlds.text.item import Item
+from curricle.worlds.text.schema import Json, shown
+from curricle.worlds.text.simulators import SIMULATORS
+
+
+def unnamed(item: Item) -> str:
+    """Which value of gold stands neither in the request nor in an earlier call's result, in words; empty: none."""
+    known = [words(text) for text in (item.request, *(message.content for message in item.before))]
+    simulator = SIMULATORS[item.simulator] if item.simulator else None
+    state = simulator.begin(item.start) if simulator else {}
+    for gold in item.calls:
+        for name, value in gold.arguments.items():
+            right = (value, *gold.accepted.get(name, ()))
+            if name not in gold.optional and not any(_stands(one, known) for one in right):
+                return f"gold passes on {name} = {shown(value)}, which nothing before it names"
+        if simulator:
+            state, result = simulator.run(state, gold.call)
+            known.append(words(json.dumps(result, ensure_ascii=False)))
+    if simulator and item.answer and not _stands(item.answer, known):
+        return f"the answer {shown(item.answer)} stands in no result of gold's calls"
+    return ""
+
+
+def _stands(value: Json, known: Sequence[Sequence[str]]) -> bool:
+    """Whether the words of a value stand in a row in one of some texts; yes and no need no words."""
+    if value is None or isinstance(value, bool):
+        return True
+    if isinstance(value, list | dict):
+        return all(_stands(one, known) for one in (value.values() if isinstance(value, dict) else value))
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    said = words(str(value))
+    return any(list(text[at : at + len(said)]) == said for text in known for at in range(len(text) + 1))
