@@ -2,12 +2,18 @@
 
     python experiments/written.py run --out FILE [--warm 0 10 30] [--seeds 0 1 2] [--candidates 32] [--model embedded]
     python experiments/written.py table FILE
+    python experiments/written.py gather RUN ... >> FILE
+    python experiments/written.py tried FILE
 
 The policy is held to the grammar of tasks, and asked for one task a candidate, each from a seed task; `warm` is how
 many passes over the seed tasks it has learnt from before. A task is used if it can be read, its gold calls run and
 score 1 while junk scores 0, and it is no copy. Whether its request asks for what gold does, nobody checks; `named`
 counts the used ones in which every value of gold's arguments stands in the request: necessary, and not enough.
 One line a run: candidates by what became of them, some used tasks to read.
+
+`gather` takes the tasks that were practised out of runs, one line each; `tried` says which of them were solved: those
+whose gold is named (here: by the request or an earlier result, `worlds/text/named.py`), those whose gold is not, those
+without a call, and the fallback's.
 """
 
 import argparse
@@ -20,7 +26,10 @@ from intervals import interval
 
 from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language.designer import FAULTS
+from curricle.records import Outcome
+from curricle.run import read_config, read_records
 from curricle.worlds.text.item import Item
+from curricle.worlds.text.named import unnamed
 from curricle.worlds.text.tools import Tools
 from curricle.worlds.text.writing import written
 
@@ -91,6 +100,38 @@ def table(args: argparse.Namespace) -> None:
         print("| " + " | ".join(map(str, cells)) + " |")
 
 
+def gather(args: argparse.Namespace) -> None:
+    """The tasks of some runs, and how often each was solved."""
+    for folder in args.runs:
+        seed = read_config(folder)["seed"]
+        for step, outcome in read_records(folder, Outcome):
+            if step.phase == "designed":
+                about = {"seed": seed, "cycle": step.cycle, "task": outcome.design.setting["task"]}
+                counts = {"attempts": outcome.attempts, "successes": outcome.successes}
+                print(json.dumps({**about, "fallback": outcome.design.why == "fallback", **counts}))
+
+
+def kind(row: dict[str, Any]) -> str:
+    """What a task is, as far as its success should depend on it."""
+    item = written(row["task"])
+    return "fallback" if row["fallback"] else "no call" if not item.calls else "unnamed" if unnamed(item) else "named"
+
+
+def tried(args: argparse.Namespace) -> None:
+    """Tasks of each kind by cycle, and the share of attempts that succeeded."""
+    rows = [json.loads(text) for text in Path(args.file).read_text().splitlines()]
+    kinds = ("named", "unnamed", "no call", "fallback")
+    print("| cycle | " + " | ".join(f"{name}: tasks | solved" for name in kinds) + " |")
+    print("|" + "---|" * (1 + 2 * len(kinds)))
+    for cycle in sorted({row["cycle"] for row in rows}):
+        cells = [str(cycle)]
+        for name in kinds:
+            mine = [row for row in rows if row["cycle"] == cycle and kind(row) == name]
+            attempts, solved = (sum(row[count] for row in mine) for count in ("attempts", "successes"))
+            cells += [str(len(mine)), f"{100 * solved / attempts:.0f} %" if attempts else "-"]
+        print("| " + " | ".join(cells) + " |")
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -105,6 +146,12 @@ def main() -> None:
     show = commands.add_parser("table")
     show.add_argument("file")
     show.set_defaults(go=table)
+    collect = commands.add_parser("gather")
+    collect.add_argument("runs", type=Path, nargs="+")
+    collect.set_defaults(go=gather)
+    ask = commands.add_parser("tried")
+    ask.add_argument("file")
+    ask.set_defaults(go=tried)
     args = parser.parse_args()
     args.go(args)
 

@@ -259,6 +259,8 @@ def test_genenv_tools_run(script, tmp_path):
     assert script("experiments/genenv.py", *go, *sets).strip() == "all runs are done"  # there is nothing left to do
     counted = [(row["arm"], row["samples"], len(row["held_out"])) for row in rows]
     assert counted == [("before", 0, 1), ("genenv", 32, 2), ("genenv+base", 32, 2)]
+    tried = list(map(json.loads, script("experiments/written.py", "gather", f"{work}/out-genenv-0").splitlines()))
+    assert {row["cycle"] for row in tried} == {1, 2} and 0 < sum(row["attempts"] for row in tried) <= 32
     assert str(tmp_path) not in json.dumps(rows) and "| genenv | 1 | 32 |" in script(
         "experiments/genenv.py", "table", out
     )
@@ -292,8 +294,9 @@ def test_experiments_page_shows_the_runs_of_genenv_there_are(script, tmp_path):
     with pytest.raises(SystemExit, match="has no arm 'teacher'; it has: agent_only, alpha="):
         words = ["--out", str(tmp_path / "b.png"), "--arms", "teacher"]
         script("experiments/genenv.py", "picture", str(ROOT / "experiments/genenv/sums.jsonl"), *words)
-    shown = script("experiments/written.py", "table", str(ROOT / "experiments" / "written-tasks" / "written.jsonl"))
-    assert part(page, "written") == shown.strip().splitlines()
+    for name, command in (("written", "table"), ("tried", "tried")):
+        shown = script("experiments/written.py", command, str(ROOT / f"experiments/written-tasks/{name}.jsonl"))
+        assert part(page, name) == shown.strip().splitlines()
 
 
 @pytest.fixture

@@ -74,8 +74,9 @@ def test_the_ablations_are_settings(designer, tmp_path):
     lines = read_metrics(tmp_path / "run")
     assert any("practice/kl" in line for line in lines)
     shown = rows(tmp_path / "run")
-    assert {"practice/success", "practice/kl"} <= shown.keys()
-    assert ("design/near_duplicates" in shown) == (designer["id"] != "none")
+    assert {"practice/success", "practice/tokens", "practice/kl"} <= shown.keys()
+    for figure in ("near_duplicates", "distinct_2", "length"):
+        assert (f"design/{figure}" in shown) == (designer["id"] != "none")
     if designer["id"] != "fixed":  # what was written then was of no use, and fallbacks stand in for it
         assert len(shown["design/success"]) == len(shown["design/in_band"]) == len(shown["design/alarm"]) == 2
     if designer["id"] == "language":

@@ -18,12 +18,15 @@ COLUMNS = 6
 """Cycles that are shown, the last ones."""
 REPORTED = (
     "design/near_duplicates",
+    "design/distinct_2",
+    "design/length",
     "design/fallback",
     "design/stuck",
     "design/kl_initial",
     "practice/success",
     "practice/endless",
     "practice/unjudged",
+    "practice/tokens",
     "practice/kl",
 )
 
