@@ -14,7 +14,7 @@ from curricle.agents.grpo import GRPO
 from curricle.errors import AgentError, ModelError, RunDamaged, WorldError
 from curricle.llm import causal, decoding, extra
 from curricle.llm.causal import Causal, CausalOptions
-from curricle.llm.sampling import Sampler, _copy_over
+from curricle.llm.sampling import Sampler, _copy_over, _room
 
 
 def test_batched_replies_are_those_of_one_at_a_time():
@@ -31,6 +31,13 @@ def test_batched_replies_are_those_of_one_at_a_time():
     before = model.model.config._attn_implementation
     assert Sampler(model, "continuous", 4).sample(prompts, most=6, temperature=0, seed=0) == many
     assert model.model.config._attn_implementation == before == "curricle-sdpa"
+
+
+def test_continuous_batching_gets_room_for_the_rows_at_a_time():
+    (room,) = _room([[1] * 300, [1]] * 5, 100, batch=4).values()
+    assert (room.num_blocks, room.max_batch_tokens) == (4 * (2 + 1), 4 * 300), "two blocks of 256 tokens, and one spare"
+    (room,) = _room([[1] * 3000] * 9, 100, batch=4).values()
+    assert room.max_batch_tokens == 8192 and not _room([], 100, batch=4)
 
 
 def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_have_ended():

@@ -314,9 +314,9 @@ def test_all_forms_of_a_value_and_its_alternatives_count():
 
 
 def test_seed_tasks_are_as_many_as_asked_for_and_named_where_that_is_asked():
-    many = Tools(Tools.Options(examples=12)).examples(1)
-    assert len({values["task"] for values in many}) == 12 and many[:4] == Tools().examples(1)
+    many = Tools(Tools.Options(examples=8)).examples(1)
+    assert len({values["task"] for values in many}) == 8 and many[:4] == Tools().examples(1)
     home = Tools.Setting.of({"about": "several_steps"})
     for named in (False, True):
-        texts = [v["task"] for v in Tools(Tools.Options(examples=30, named=named), home).examples(1)]
-        assert len(texts) == 30 and any(unnamed(written(text)) for text in texts) is not named
+        texts = [v["task"] for v in Tools(Tools.Options(examples=12, named=named), home).examples(1)]
+        assert len(texts) == 12 and any(unnamed(written(text)) for text in texts) is not named

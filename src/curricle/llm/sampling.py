@@ -104,8 +104,9 @@ class Sampler:
             pad_token_id=self.causal.tokenizer.pad_token_id,
             **self._manner(most, temperature),
         )
+        room = _room(prompts, most, self.batch)
         with unmended(model):  # it knows attention by name, and pads nothing
-            done = model.generate_batch(list(prompts), generation_config=manner, progress_bar=False)
+            done = model.generate_batch(list(prompts), generation_config=manner, progress_bar=False, **room)
         by_number = sorted(done.items(), key=lambda pair: int("".join(c for c in pair[0] if c.isdigit()) or 0))
         return [self._reply(list(output.generated_tokens)) for _, output in by_number]
 
@@ -120,6 +121,17 @@ class Sampler:
             if token in self.causal.ends:
                 return Reply(ids[: place + 1], True)
         return Reply(ids, False)
+
+
+def _room(prompts: Sequence[list[int]], most: int, batch: int) -> dict[str, Any]:
+    """Memory for as many rows at a time as are asked for; left to itself it would take nearly all there is."""
+    Config = getattr(needed("transformers"), "ContinuousBatchingConfig", None)
+    if Config is None or not prompts:
+        return {}
+    rows, longest = min(len(prompts), batch), max(map(len, prompts))
+    page = getattr(Config(), "page_size", 0) or 32  # tokens of a block; 32 before they had a name
+    blocks, tokens = rows * (-(-(longest + most) // page) + 1), max(longest, min(8192, rows * longest))
+    return {"continuous_batching_config": Config(num_blocks=blocks, max_batch_tokens=tokens)}
 
 
 def _speaker(causal: Causal) -> Any:

@@ -6,6 +6,7 @@ written task is refused unless it is sound (verify.py). `docs/text.md` has the f
 
 import functools
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Self
@@ -167,14 +168,15 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         return [item.task() for item in self._draw(setting, n, seed)]
 
     def _draw(self, setting: ToolsSetting, n: int, seed: int) -> Iterable[Item]:
+        """Base tasks, each drawn when it is asked for."""
         held_out, about = is_for_test(seed), SKILLS if setting.about == "any" else (setting.about,)
         if self._items:
             return self._from_data(about, n, seed, held_out)
         level = {"distractors": setting.distractors, "parallel": setting.parallel, "steps": setting.steps}
         first = int(generator(seed, "first").integers(len(about)))
-        return [
+        return (
             draw_item(about[(first + i) % len(about)], generator(seed, "item", i), held_out, **level) for i in range(n)
-        ]
+        )
 
     def _from_data(self, about: Sequence[str], n: int, seed: int, held_out: bool) -> Iterable[Item]:
         """Rows of the data in random order, none twice before all were used."""
@@ -187,12 +189,11 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
     def examples(self, cycle: int) -> Sequence[Values]:
         """Some base tasks of the training side, written out."""
         pool = ToolsSetting.of({**self.original.values, "task": ""})
-        wanted, named = self.options.examples, self.options.named
-        spare = SPARE if self._items or named else 1
-        items = self._draw(pool, wanted * spare, derive(0, "examples", cycle))
-        fitting = [item for item in items if not item.before and not (named and unnamed(item))]
-        texts = [text for item in fitting if _is_sound(text := write(item))]
-        return [self.setting({"task": text}).values for text in texts[:wanted]]
+        items = self._draw(pool, SPARE * self.options.examples, derive(0, "examples", cycle))
+        named = self.options.named
+        texts = (write(item) for item in items if not item.before and not (named and unnamed(item)))
+        sound_ones = itertools.islice(filter(_is_sound, texts), self.options.examples)
+        return [self.setting({"task": text}).values for text in sound_ones]
 
     def headline(self, rates: Mapping[str, float]) -> float:
         """Mean over the skills that the base tasks are about."""
