@@ -1,7 +1,13 @@
 """The batch: threads, settings a sub-environment, snapshots, symbols, and the faster mode."""
 
-import numpy as np
+import gc
+import threading
+import time
 
+import numpy as np
+import pytest
+
+from curricle.errors import UsageError
 from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter import symbols
 from curricle.worlds.crafter.engine import Engine, View
@@ -32,6 +38,35 @@ def test_results_do_not_depend_on_threads() -> None:
     assert one.states.tobytes() == three.states.tobytes()
     assert np.array_equal(one.observed, three.observed)
     three.close()
+
+
+def test_threads_that_fell_asleep_are_woken() -> None:
+    """More threads than cores, and pauses longer than they wait for."""
+    one, many = _engine(9), _engine(9, threads=9)
+    for seed in range(6):
+        time.sleep(0.05 * (seed % 2))
+        for engine in (one, many):
+            _run(engine, 3, seed)
+    assert one.states.tobytes() == many.states.tobytes() and np.array_equal(one.observed, many.observed)
+    many.close()
+
+
+def test_threads_go_with_their_engine() -> None:
+    def at_work() -> int:
+        return sum(thread.name.startswith("crafter-") for thread in threading.enumerate())
+
+    gc.collect()
+    before, engines = at_work(), [_engine(4, threads=3) for _ in range(2)]
+    assert at_work() == before + 4
+    engines[0].close()
+    with pytest.raises(UsageError, match="were closed"):
+        engines[0].reset()
+    engines.clear()  # the second one is only forgotten
+    gc.collect()
+    end = time.monotonic() + 30
+    while at_work() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert at_work() == before
 
 
 def test_bytes_are_the_whole_state() -> None:

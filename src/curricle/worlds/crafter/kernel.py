@@ -21,6 +21,11 @@ def kernel(function: F) -> F:
     return cast(F, njit(cache=True, nogil=True)(function))
 
 
+def part(function: F) -> F:
+    """A piece of a kernel, compiled as if it stood where it is called: what is compiled by itself is compiled twice."""
+    return cast(F, njit(inline="always")(function))
+
+
 def drop_stale(folder: Path) -> None:
     """Delete a folder's cached kernels if any of its sources changed since they were compiled."""
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()

@@ -1,0 +1,68 @@
+"""Signals: how threads inside compiled code wait for each other, without Python in between.
+
+Numbers of an array that several threads read and write, in one order that all of them see:
+
+- `read(array, at)` and `write(array, at, value)`;
+- `count(array, at)`: add one;
+- `rest()`: let another thread of this core go first.
+"""
+
+import os
+from typing import Any, Final
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_WORD: Final = ir.IntType(64)
+ORDER: Final = "seq_cst"
+
+
+def _place(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
+
+
+def _reading(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.load_atomic(_place(context, builder, signature.args[0], *arguments), ORDER, 8)
+
+
+def _writing(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    array, at, value = arguments
+    builder.store_atomic(value, _place(context, builder, signature.args[0], array, at), ORDER, 8)
+    return context.get_dummy_value()
+
+
+def _counting(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    builder.atomic_rmw("add", _place(context, builder, signature.args[0], *arguments), _WORD(1), ORDER)
+    return context.get_dummy_value()
+
+
+def _resting(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    if os.name == "posix":
+        kind = ir.FunctionType(ir.IntType(32), [])
+        yielding = cgutils.get_or_insert_function(builder.module, kind, "sched_yield")  # type: ignore[no-untyped-call]
+        builder.call(yielding, [])
+    return context.get_dummy_value()
+
+
+def _read(typing: Any, array: Any, at: Any) -> Any:
+    return types.int64(array, types.int64), _reading
+
+
+def _write(typing: Any, array: Any, at: Any, value: Any) -> Any:
+    return types.void(array, types.int64, types.int64), _writing
+
+
+def _count(typing: Any, array: Any, at: Any) -> Any:
+    return types.void(array, types.int64), _counting
+
+
+def _rest(typing: Any) -> Any:
+    return types.void(), _resting
+
+
+read: Any = intrinsic(_read)
+write: Any = intrinsic(_write)
+count: Any = intrinsic(_count)
+rest: Any = intrinsic(_rest)

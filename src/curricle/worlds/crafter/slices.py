@@ -1,0 +1,77 @@
+"""Slices: what is done to some neighbouring environments of a batch, in one go of compiled code."""
+
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from curricle.worlds.crafter import rules as r
+from curricle.worlds.crafter.draw import draw
+from curricle.worlds.crafter.kernel import part
+from curricle.worlds.crafter.step import is_dead, is_over, pass_night, reset, step
+from curricle.worlds.crafter.symbols import write_symbols
+
+ALIVE, DIED, TIMED_OUT = 0, 1, 2
+STOP, BEGIN, PLAY, RENEW, GO_ON = range(5)
+"""Orders: begin an episode where the mask says, play a step, follow what ended by its next episode, both of these."""
+
+
+class Board(NamedTuple):
+    """What the environments of an engine share: what they are told, what came of it, and where they work."""
+
+    mask: NDArray[Any]
+    actions: NDArray[Any]
+    rewards: NDArray[Any]
+    ends: NDArray[Any]
+    skills: NDArray[Any]
+    faults: NDArray[Any]
+    """Beside the records, which are far apart in memory."""
+    observed: NDArray[Any]
+    final: NDArray[Any]
+    symbols: bool
+    daylight: NDArray[Any]
+    tables: NDArray[Any]
+    work: NDArray[Any]
+
+
+@part
+def _observe(s: Any, out: Any, b: Any, p: Any) -> None:
+    """Draw or write what a player sees; in exact mode this moves the random stream as the reference's drawing does."""
+    if p is not None:
+        draw(s, out, p.unit, p.tiles, p.dusk, p.cells, p.items, p.vignette, p.night)
+    else:
+        if b.symbols:
+            write_symbols(s, out)
+        pass_night(s)
+
+
+@part
+def _begin(s: Any, i: int, me: int, b: Any, p: Any) -> None:
+    reset(s, b.daylight, b.tables[0], b.work[me])
+    b.faults[i] = s.fault
+    _observe(s, b.observed[i], b, p)
+
+
+@part
+def _play(s: Any, i: int, b: Any, p: Any) -> None:
+    b.rewards[i] = step(s, b.actions[i], b.daylight)
+    b.ends[i] = DIED if is_dead(s) else TIMED_OUT if is_over(s) else ALIVE
+    b.faults[i] = s.fault
+    for k in range(len(r.ACHIEVEMENTS)):
+        b.skills[i, k] = s.unlocked[k]
+    _observe(s, b.observed[i], b, p)
+
+
+@part
+def follow(order: int, states: Any, lo: int, hi: int, me: int, b: Any, p: Any) -> None:
+    """Carry out an order; `me` is the scratch memory to use, `p` the pictures to draw with, or None."""
+    for i in range(lo, hi):
+        s = states[i]
+        if order == BEGIN:
+            if b.mask[i]:
+                _begin(s, i, me, b, p)
+            continue
+        if order != RENEW:
+            _play(s, i, b, p)
+        if order != PLAY and b.ends[i] != ALIVE:
+            b.final[i] = b.observed[i]
+            _begin(s, i, me, b, p)
