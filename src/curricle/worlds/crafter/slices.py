@@ -52,26 +52,29 @@ def _begin(s: Any, i: int, me: int, b: Any, p: Any) -> None:
 
 
 @part
-def _play(s: Any, i: int, b: Any, p: Any) -> None:
+def _play(s: Any, i: int, b: Any) -> None:
     b.rewards[i] = step(s, b.actions[i], b.daylight)
     b.ends[i] = DIED if is_dead(s) else TIMED_OUT if is_over(s) else ALIVE
     b.faults[i] = s.fault
     for k in range(len(r.ACHIEVEMENTS)):
         b.skills[i, k] = s.unlocked[k]
-    _observe(s, b.observed[i], b, p)
 
 
 @part
 def follow(order: int, states: Any, lo: int, hi: int, me: int, b: Any, p: Any) -> None:
-    """Carry out an order; `me` is the scratch memory to use, `p` the pictures to draw with, or None."""
-    for i in range(lo, hi):
-        s = states[i]
-        if order == BEGIN:
-            if b.mask[i]:
-                _begin(s, i, me, b, p)
-            continue
-        if order != RENEW:
-            _play(s, i, b, p)
-        if order != PLAY and b.ends[i] != ALIVE:
-            b.final[i] = b.observed[i]
-            _begin(s, i, me, b, p)
+    """Carry out an order; `me` is the scratch memory to use, `p` the pictures to draw with, or None.
+
+    First all play, then all observe: the rules and the drawing would push each other out of the cache.
+    """
+    if order == PLAY or order == GO_ON:
+        for i in range(lo, hi):
+            _play(states[i], i, b)
+        for i in range(lo, hi):
+            _observe(states[i], b.observed[i], b, p)
+    if order != PLAY:
+        for i in range(lo, hi):
+            if order == BEGIN and b.mask[i]:
+                _begin(states[i], i, me, b, p)
+            if order != BEGIN and b.ends[i] != ALIVE:
+                b.final[i] = b.observed[i]
+                _begin(states[i], i, me, b, p)
