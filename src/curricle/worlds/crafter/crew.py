@@ -1,7 +1,7 @@
 """Crew: threads that wait for the next order inside compiled code, so that a step needs no word of Python between them.
 
-A round trip through Python's own pools takes as long as ten environments; through a number that all threads look at, it
-takes a microsecond. Who has looked for some milliseconds in vain goes to sleep, and is woken by a bell.
+A step of a few environments is over sooner than one of Python's pools has handed it out; a number that all threads look
+at is seen at once. Who has looked for some milliseconds in vain goes to sleep, and is woken by a bell.
 """
 
 import threading

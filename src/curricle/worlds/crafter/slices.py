@@ -62,11 +62,8 @@ def _play(s: Any, i: int, b: Any) -> None:
 
 @part
 def follow(order: int, states: Any, lo: int, hi: int, me: int, b: Any, p: Any) -> None:
-    """Carry out an order; `me` is the scratch memory to use, `p` the pictures to draw with, or None.
-
-    First all play, then all observe: the rules and the drawing would push each other out of the cache.
-    """
-    if order == PLAY or order == GO_ON:
+    """Carry out an order; `me` is the scratch memory to use, `p` the pictures to draw with, or None."""
+    if order in (PLAY, GO_ON):
         for i in range(lo, hi):
             _play(states[i], i, b)
         for i in range(lo, hi):
