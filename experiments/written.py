@@ -18,6 +18,7 @@ without a call, and the fallback's.
 
 import argparse
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -103,8 +104,10 @@ def table(args: argparse.Namespace) -> None:
 def gather(args: argparse.Namespace) -> None:
     """The tasks of some runs, and how often each was solved."""
     for folder in args.runs:
-        seed = read_config(folder)["seed"]
-        for step, outcome in read_records(folder, Outcome):
+        seed, every = read_config(folder)["seed"], read_records(folder, Outcome)
+        if any(step.phase == "designed" and not outcome.design.setting["task"] for step, outcome in every):
+            sys.exit(f"{folder}: some of its designs hold no written task; set designer.text = 'required'")
+        for step, outcome in every:
             if step.phase == "designed":
                 about = {"seed": seed, "cycle": step.cycle, "task": outcome.design.setting["task"]}
                 counts = {"attempts": outcome.attempts, "successes": outcome.successes}

@@ -249,6 +249,7 @@ def test_genenv_tools_run(script, tmp_path):
     out, work = str(tmp_path / "out.jsonl"), str(tmp_path / "runs")
     go = ["run", "--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv+base"]
     sets = ["--set", *SMALL, *tiny_players(plain), "schedule.test_episodes=2", "schedule.final=0", "agent.warm=1"]
+    sets.append('designer.text="required"')
     assert "minutes are over" in script("experiments/genenv.py", *go, "--minutes", "0", *sets)
     known = runpy.run_path(str(ROOT / "experiments" / "genenv.py"))
     found = {name: config.resolve(config.override(plain, known["COMMON"] + s)) for name, s in known["WORLDS"].items()}
@@ -261,6 +262,7 @@ def test_genenv_tools_run(script, tmp_path):
     assert counted == [("before", 0, 1), ("genenv+base", 32, 2)]
     tried = list(map(json.loads, script("experiments/written.py", "gather", f"{work}/out-genenv-base-0").splitlines()))
     assert {row["cycle"] for row in tried} == {1, 2} and 0 < sum(row["attempts"] for row in tried) <= 16
+    assert all(row["task"] and row["fallback"] for row in tried), "a tiny model writes nothing of use"
     assert str(tmp_path) not in json.dumps(rows) and "| genenv+base | 1 | 32 |" in script(
         "experiments/genenv.py", "table", out
     )

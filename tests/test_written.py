@@ -287,8 +287,11 @@ def test_gold_of_a_task_may_have_to_be_named(lines, missing):
     if not missing:
         assert strict.setting({"task": lines}).task == lines
         return
-    with pytest.raises(ValueRefused, match=f"gold passes on .*{missing}.* which nothing before it names"):
+    said = f"gold passes on .*{missing}.* which nothing before it names"
+    with pytest.raises(ValueRefused, match=said):
         strict.setting({"task": lines})
+    with pytest.raises(ValueRefused, match=said):
+        Tools(Tools.Options(named=True), free.setting({"task": lines}))
 
 
 def test_what_a_call_returned_is_named_after_it_and_an_answer_is_looked_up():

@@ -129,7 +129,8 @@ def _room(prompts: Sequence[list[int]], most: int, batch: int) -> dict[str, Any]
     if Config is None or not prompts:
         return {}
     rows, longest = min(len(prompts), batch), max(map(len, prompts))
-    page = getattr(Config(), "page_size", 0) or 32  # tokens of a block; 32 before they had a name
+    usual = Config()
+    page = usual.page_size if hasattr(usual, "page_size") else usual.block_size  # its name until transformers 5.17
     blocks, tokens = rows * (-(-(longest + most) // page) + 1), max(longest, min(8192, rows * longest))
     return {"continuous_batching_config": Config(num_blocks=blocks, max_batch_tokens=tokens)}
 

@@ -2,7 +2,7 @@
 
 State is one array of records. A call is cut into fixed slices of environments, one a thread (`crew.py`); kernels
 release the GIL, and no environment looks at another, so results do not depend on the number of threads. `play` steps,
-`renew` follows what ended with the next episode. The first call compiles, which takes about half a minute once; after
+`renew` follows what ended with the next episode. The first call compiles, which takes about a minute once; after
 that kernels come from numba's cache on disk.
 """
 

@@ -157,6 +157,7 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         super().__init__(options, original)
         if self.options.named:
             self.Setting = NamedSetting
+            self.setting({})  # the original was read by the laxer one
         self._likeness = likeness(self.options.likeness, self.options.sentence_model)
         self._items = sources.load(self.options.source, self.options.data)
 
