@@ -1,12 +1,14 @@
 """Kernels: microseconds of what lies between the convolutions of the image network, for many shapes of launch.
 
     python benchmarks/kernels.py [--images 512] [--best 4] [--only norm_back]
+    python benchmarks/kernels.py --floor
 
 On a GPU, for the papers' network over 64x64 pictures in bfloat16. For every kernel and stage: what `fused.py` launches
 now, the time in which as many bytes can be copied (each read and written once), and the fastest shapes: numbers (of
 the first convolution: columns) a program takes at a time, warps, programs (of `enter`: rows a program takes). Then the
 convolutions, searched among cuDNN's first ten ways and among all.
-Compiles first, on all cores.
+Compiles first, on all cores. `--floor` looks for no shapes: it adds up what a minibatch of the network takes, in the
+convolutions and in all that lies between them, as it is and if that were nothing but copies; and EnvGen's run of it.
 """
 
 import argparse
@@ -27,6 +29,9 @@ from curricle.agents import fused, kernels, norms
 STAGES = {"32x32x64": (64, 32), "16x16x128": (128, 16), "8x8x128": (128, 8)}
 BLOCKS = (1024, 2048, 4096, 8192, 16_384)
 WARPS = (4, 8, 16)
+CONVOLUTIONS = ((64, 64, 32, 4), (64, 128, 32, 1), (128, 128, 16, 5), (128, 128, 8, 4))
+"""Channels in and out, the side of the picture, and how often; the first, of bytes, is a kernel of ours."""
+HOW = None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1
 
 
 class Case(NamedTuple):
@@ -38,6 +43,8 @@ class Case(NamedTuple):
     shapes: list[tuple[int, int, int]]
     moves: int
     """Bytes read and written."""
+    times: int = 1
+    """How often a minibatch needs it."""
 
 
 def cases(images: int) -> Iterator[Case]:
@@ -76,11 +83,11 @@ def _norms(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
         named = {"RELU": relu, "ADD": add, "SKIP": add}
         return lambda block, warps, grid: norms.norm_back[(grid,)](*given, **named, **how(block, warps))
 
-    whole = a.numel() * a.element_size()
-    yield Case(f"norm relu {stage}", forward(True, False), now("norm"), shapes, 2 * whole)
-    yield Case(f"norm join {stage}", forward(True, True), now("norm"), shapes, 4 * whole)
-    yield Case(f"norm_back relu {stage}", backward(True, False), now("norm"), shapes, 3 * whole)
-    yield Case(f"norm_back join {stage}", backward(True, True), now("norm"), shapes, 6 * whole)
+    whole, joins = a.numel() * a.element_size(), 2 if side > 8 else 1  # no norm follows the last sum
+    yield Case(f"norm relu {stage}", forward(True, False), now("norm"), shapes, 2 * whole, 2)
+    yield Case(f"norm join {stage}", forward(True, True), now("norm"), shapes, 4 * whole, joins)
+    yield Case(f"norm_back relu {stage}", backward(True, False), now("norm"), shapes, 3 * whole, 2)
+    yield Case(f"norm_back join {stage}", backward(True, True), now("norm"), shapes, 6 * whole, joins)
     given = a, gain, shift, gain2, shift2, b, c, sums, moments, 1e-5, 1e-5, images
     yield Case(
         f"twice {stage}",
@@ -169,6 +176,29 @@ def _pools(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
     )
 
 
+def floor(images: int) -> None:
+    """What a minibatch takes at least, with these convolutions."""
+    convolve, back = torch.nn.functional.conv2d, torch.ops.aten.convolution_backward
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0
+    convolved = 0.0
+    for inward, outward, side, times in CONVOLUTIONS:
+        x, w, dy = _convolution(images, inward, outward, side)
+        both = partial(back, dy, x, w, *HOW, (True, True, False))
+        convolved += times * (do_bench(partial(convolve, x, w, padding=1)) + do_bench(both))
+    found, speed = list(cases(images)), copied()
+    between = sum(case.times * do_bench(partial(case.launch, *case.now)) for case in found)
+    moved = sum(case.times * case.moves for case in found) / speed / 1000
+    print(f"{images} pictures: convolutions {convolved:.2f} ms, between them {between:.2f}, as copies {moved:.2f}")
+    for name, spent in {"as it is": convolved + between, "at least": convolved + moved}.items():
+        print(f"{name}: {spent:.2f} ms; 1.96M steps, three passes: {spent / 1000 * 3 * 1_960_000 / images:.1f} s")
+
+
+def copied() -> float:
+    """Bytes that are read and written in a microsecond."""
+    a, b = torch.empty(2, 2**28, dtype=torch.int8, device="cuda")
+    return 2 * a.numel() / float(do_bench(lambda: b.copy_(a))) / 1000
+
+
 def compile_all(images: int, only: str) -> None:
     """Fill Triton's cache from as many processes as there are cores."""
     command, cores = [sys.executable, __file__, "--images", "16", "--only", only], os.cpu_count() or 1
@@ -176,21 +206,26 @@ def compile_all(images: int, only: str) -> None:
         process.wait()
 
 
+def _convolution(images: int, inward: int, outward: int, side: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Pictures, filters and a slope, channels-last."""
+    shapes = (images, inward, side, side), (outward, inward, 3, 3), (images, outward, side, side)
+    made = [torch.randn(shape, device="cuda").bfloat16().to(memory_format=torch.channels_last) for shape in shapes]
+    return made[0], made[1], made[2]
+
+
 def convolutions(images: int) -> None:
     """Each convolution forth and back, as cuDNN does it."""
     convolve, back = torch.nn.functional.conv2d, torch.ops.aten.convolution_backward
     torch.backends.cudnn.benchmark = True
-    for inward, outward, side in ((64, 64, 32), (64, 128, 32), (128, 128, 16), (128, 128, 8)):
-        x = torch.randn(images, inward, side, side, device="cuda").bfloat16().to(memory_format=torch.channels_last)
-        w = torch.randn(outward, inward, 3, 3, device="cuda").bfloat16().to(memory_format=torch.channels_last)
-        dy, work = torch.randn_like(convolve(x, w, padding=1)), 18 * images * side * side * inward * outward
-        how = None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1
+    for inward, outward, side, _ in CONVOLUTIONS:
+        x, w, dy = _convolution(images, inward, outward, side)
+        work = 18 * images * side * side * inward * outward
         for limit in (10, 0):
             torch.backends.cudnn.benchmark_limit = limit
             ways = (
                 partial(convolve, x, w, padding=1),
-                partial(back, dy, x, w, *how, (True, False, False)),
-                partial(back, dy, x, w, *how, (False, True, False)),
+                partial(back, dy, x, w, *HOW, (True, False, False)),
+                partial(back, dy, x, w, *HOW, (False, True, False)),
             )
             took = [do_bench(way) for way in ways]
             cells = (f"{1000 * t:.0f} us ({work / t / 1e9:.0f} TFLOP/s)" for t in took)
@@ -202,12 +237,15 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--best", type=int, default=4, help="How many of the fastest shapes are printed.")
     parser.add_argument("--only", default="", help="Kernels whose name contains this.")
+    parser.add_argument("--floor", action="store_true", help="Only add up what a minibatch takes.")
     parser.add_argument("--part", type=int, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.floor:
+        floor(given.images)
+        return
     if not given.part:
         compile_all(given.images, given.only)
-        a, b = torch.empty(2, 2**28, dtype=torch.int8, device="cuda")
-        speed = 2 * a.numel() / do_bench(lambda: b.copy_(a)) / 1000  # bytes a microsecond
+        speed = copied()
     found = [case for case in cases(given.images) if given.only in case.name]
     if given.part:  # only compiles
         kinds = sorted({(case.name, block, warps) for case in found for block, warps, _ in [case.now, *case.shapes]})

@@ -6,7 +6,7 @@
     python experiments/genenv.py picture FILE --out PNG [--arms A ...]
 
 Worlds: `tools`, tool calls of all kinds, of which the environment chooses kind and size; `written`, the same, but it
-writes every task itself, after ten passes over seed tasks; `sums`, a family of reasoning-gym of which the environment
+writes every task itself, after ten passes over seed tasks, and only those enter whose gold is named; `sums`, a family of reasoning-gym of which the environment
 chooses the level.
 
 Arms: `genenv`, `random` (the environment is frozen), `static` (written once), `agent_only` (the original world),
@@ -77,7 +77,17 @@ WORLDS: dict[str, list[str]] = {
         "schedule.test_episodes=64",
     ],
 }
-WORLDS["written"] = [*WORLDS["tools"], 'designer.text="required"', "designer.warm=10", "designer.temperature=0.7"]
+WORLDS["written"] = [
+    *WORLDS["tools"],
+    'designer.text="required"',
+    "designer.warm=10",
+    "designer.temperature=0.7",
+    "designer.near=0.5",
+    "designer.kl=0.3",
+    "world.named=true",
+    "world.examples=16",
+    "agent.micro=16",
+]
 """What each world changes in the config. A small model solves nothing before it has seen some solutions (`warm`), and
 the tool tasks it writes seldom ask for what their gold does (`written.py`): there it chooses their kind and size."""
 

@@ -8,12 +8,12 @@
 The policy is held to the grammar of tasks, and asked for one task a candidate, each from a seed task; `warm` is how
 many passes over the seed tasks it has learnt from before. A task is used if it can be read, its gold calls run and
 score 1 while junk scores 0, and it is no copy. Whether its request asks for what gold does, nobody checks; `named`
-counts the used ones in which every value of gold's arguments stands in the request: necessary, and not enough.
-One line a run: candidates by what became of them, some used tasks to read.
+counts the used ones in which the request or an earlier result names every value that gold passes on
+(`worlds/text/named.py`): necessary, and not enough. One line a run: candidates by what became of them, some used tasks
+to read.
 
 `gather` takes the tasks that were practised out of runs, one line each; `tried` says which of them were solved: those
-whose gold is named (here: by the request or an earlier result, `worlds/text/named.py`), those whose gold is not, those
-without a call, and the fallback's.
+whose gold is named, those whose gold is not, those without a call, and the fallback's.
 """
 
 import argparse
@@ -29,7 +29,6 @@ from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language.designer import FAULTS
 from curricle.records import Outcome
 from curricle.run import read_config, read_records
-from curricle.worlds.text.item import Item
 from curricle.worlds.text.named import unnamed
 from curricle.worlds.text.tools import Tools
 from curricle.worlds.text.writing import written
@@ -43,12 +42,6 @@ class Bench:
     def report(self, figures: Any) -> None:
         """Print them."""
         print({name: round(value, 3) for name, value in figures.items()}, flush=True)
-
-
-def named(item: Item) -> bool:
-    """Whether the request names every value that gold passes on."""
-    values = [value for call in item.calls for value in call.arguments.values() if not isinstance(value, bool)]
-    return all(str(value).lower() in item.request.lower() for value in values)
 
 
 def measured(model: str, warm: int, seed: int, candidates: int) -> dict[str, Any]:
@@ -67,7 +60,7 @@ def measured(model: str, warm: int, seed: int, candidates: int) -> dict[str, Any
         "candidates": len(policy.rows),
         "faults": dict(Counter(str(row.info["fault"]) for row in policy.rows if row.info["fault"])),
         "used": len(used),
-        "named": sum(map(named, items)),
+        "named": sum(not unnamed(item) for item in items),
         "kinds": dict(Counter("steps" if i.simulator else "calls" if i.calls else "no call" for i in items)),
         "examples": used[:4],
         "refusals": [str(row.info["why"]) for row in policy.rows if row.info["fault"] == "refused"][:4],

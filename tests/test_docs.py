@@ -296,7 +296,7 @@ def test_experiments_page_shows_the_runs_of_genenv_there_are(script, tmp_path):
     with pytest.raises(SystemExit, match="has no arm 'teacher'; it has: agent_only, alpha="):
         words = ["--out", str(tmp_path / "b.png"), "--arms", "teacher"]
         script("experiments/genenv.py", "picture", str(ROOT / "experiments/genenv/sums.jsonl"), *words)
-    for name, command in (("written", "table"), ("tried", "tried")):
+    for name, command in (("written", "table"), ("freely", "tried"), ("named", "tried"), ("frozen", "tried")):
         shown = script("experiments/written.py", command, str(ROOT / f"experiments/written-tasks/{name}.jsonl"))
         assert part(page, name) == shown.strip().splitlines()
 
