@@ -6,8 +6,8 @@
     python experiments/genenv.py picture FILE --out PNG [--arms A ...]
 
 Worlds: `tools`, tool calls of all kinds, of which the environment chooses kind and size; `written`, the same, but it
-writes every task itself, after ten passes over seed tasks, and only those enter whose gold is named; `sums`, a family of reasoning-gym of which the environment
-chooses the level.
+writes every task itself, after ten passes over seed tasks, and only those enter whose gold is named; `sums`, a family
+of reasoning-gym of which the environment chooses the level.
 
 Arms: `genenv`, `random` (the environment is frozen), `static` (written once), `agent_only` (the original world),
 `before` (no training at all), and `alpha=0.25` and the like; with `+base`, as in `genenv+base`, half of each cycle's
