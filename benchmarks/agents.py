@@ -27,7 +27,7 @@ from curricle.agents.rollout import Lane
 from curricle.worlds.crafter.world import Crafter
 
 CPU = {
-    "symbols": {"environments": 64, "steps": 64},
+    "symbols": {"environments": 64, "steps": 64, "epochs": 2, "rate": 1e-3},  # as `curricle run crafter` does
     "pixels": {"environments": 16, "steps": 32, "channels": (8, 16), "blocks": 1},
 }
 GPU = {"symbols": {"environments": 1024, "steps": 64}, "pixels": {"environments": 64, "steps": 64}}
@@ -126,7 +126,7 @@ def reference(seconds: float) -> float | None:
             return observation, reward, done, False, {}
 
     environments, steps = 8, 32
-    model = PPO("CnnPolicy", DummyVecEnv([Wrapped] * environments), n_steps=steps, batch_size=64, n_epochs=3)
+    model = PPO("CnnPolicy", DummyVecEnv([Wrapped] * environments), n_steps=steps, batch_size=64, n_epochs=2)
     start = time.perf_counter()
     model.learn(environments * steps)
     count = max(1, int(seconds / (time.perf_counter() - start)))

@@ -29,7 +29,14 @@ from curricle.worlds.crafter import Crafter
 
 HERE = Path(__file__).parent / "designers"
 WORLD = "crafter"
-BASE = ("agent.device=cpu", "log.tensorboard=false", "schedule.cycles=16", "schedule.per_cycle=60_000")
+BASE = (
+    "agent.device=cpu",
+    "agent.epochs=3",
+    "agent.rate=3e-4",
+    "log.tensorboard=false",
+    "schedule.cycles=16",
+    "schedule.per_cycle=60_000",
+)
 CYCLES = {4: 240_000, 40: 24_000}
 """The same steps in other numbers of cycles: how many, and steps a cycle. EnvGen has 4."""
 

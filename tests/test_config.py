@@ -86,6 +86,17 @@ def test_what_a_world_suggests_for_a_designer_holds_for_its_first_proposals_too(
     assert resolve(override(sums, ["designer.id=policy"])).designer_options.of == "none-v1"
 
 
+def test_what_a_world_suggests_may_depend_on_its_options():
+    """Crafter from pixels is learnt as the papers do, from symbols by fewer passes at a higher rate."""
+    world = {"id": "crafter"}
+    symbols, pixels = (resolve({"world": world | of}).agent_options for of in ({}, {"observation": "pixels"}))
+    assert (symbols.epochs, symbols.rate) == (2, 1e-3) and (pixels.epochs, pixels.rate) == (3, 3e-4)
+    assert symbols.environments == pixels.environments == 64
+    assert resolve({"world": world, "agent": {"epochs": 5}}).agent_options.epochs == 5
+    with pytest.raises(UsageError, match="observation"):
+        resolve({"world": world | {"observation": "smells"}})
+
+
 def test_none_is_refused():
     with pytest.raises(UsageError, match="leave it out for its default"):
         resolve({"world": {"id": VAULT}, "agent": {"rate": None}})

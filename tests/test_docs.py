@@ -299,6 +299,18 @@ def test_experiments_page_shows_the_runs_of_genenv_there_are(script, tmp_path):
     for name, command in (("written", "table"), ("freely", "tried"), ("named", "tried"), ("frozen", "tried")):
         shown = script("experiments/written.py", command, str(ROOT / f"experiments/written-tasks/{name}.jsonl"))
         assert part(page, name) == shown.strip().splitlines()
+    shown = script("experiments/updates.py", "table", str(ROOT / "experiments/ppo-updates/symbols.jsonl"))
+    assert part(page, "updates") == shown.strip().splitlines()
+
+
+def test_shapes_of_the_update_are_run_once(script, tmp_path):
+    out = str(tmp_path / "out.jsonl")
+    for _ in range(2):
+        script(
+            "experiments/updates.py", "run", "--out", out, "--shapes", "1:2:1e-3", "--seeds", "3", "--steps", "40000"
+        )
+    (row,) = map(json.loads, Path(out).read_text().splitlines())
+    assert row["epochs"] == 1 and row["seed"] == 3 and len(row["returns"]) == 4 and row["scores"][1] > 0 < row["kl"]
 
 
 @pytest.fixture

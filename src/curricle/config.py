@@ -173,8 +173,10 @@ def resolve(config: Mapping[str, Any]) -> Config:
     if not tables["world"].get("id"):
         raise UsageError("config: [world] needs an id, for example id = 'crafter'")
     world = find(World, str(tables["world"]["id"]))
+    given = {key: value for key, value in tables["world"].items() if key != "id"}
+    fitting = world.suggested(_options(world, given, f"[world] {world.id}"))
     for name in set(SECTIONS) - {"world"}:
-        suggested = {**DEFAULTS.get(name, {}), **world.suggests.get(name, {})}
+        suggested = {**DEFAULTS.get(name, {}), **fitting.get(name, {})}
         if tables[name].get("id", suggested.get("id")) != suggested.get("id"):
             if name == "designer":
                 tables[name] = _with_maker(tables[name], suggested)

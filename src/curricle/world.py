@@ -37,6 +37,11 @@ class World(ABC):
     suggests: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Config that suits this world where the user says nothing, e.g. {"agent": {"id": "ppo"}}."""
 
+    @classmethod
+    def suggested(cls, options: records.Options) -> Mapping[str, Mapping[str, Any]]:
+        """What suits it with these options, for worlds where that is not always `suggests`."""
+        return cls.suggests
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if hasattr(cls, "id") and not {"id", "Setting", "skills", "suggests"}.isdisjoint(cls.__dict__):

@@ -53,7 +53,7 @@ def check(world: WorldName, steps: Steps = 300, tasks: Tasks = 8, count: Count =
 def _advice_on_suggestions(world: World) -> list[str]:
     """Refuse suggestions that no run could follow; what is only not installed here is worth a note."""
     known, notes = [name for name in SECTIONS if name != "world"], list[str]()
-    for section, table in world.suggests.items():
+    for section, table in world.suggested(world.options).items():
         if section not in known:
             raise DeclarationError(f"{world.id}.suggests: unknown section {section!r}, {nearest(str(section), known)}")
         try:

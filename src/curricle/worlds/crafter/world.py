@@ -11,8 +11,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from curricle import records
 from curricle.errors import UsageError
-from curricle.records import Frozen, Options, Skill
+from curricle.records import Frozen, Skill
 from curricle.setting import Setting as AnySetting
 from curricle.world import VectorWorld
 from curricle.worlds.crafter.env import CrafterVector
@@ -128,7 +129,7 @@ _KEYS = {
 }
 
 
-class CrafterOptions(Options):
+class CrafterOptions(records.Options):
     """How Crafter is run; none of it changes the rules."""
 
     observation: Literal["symbols", "pixels", "text"] = Field("symbols", description="What the agent sees.")
@@ -147,10 +148,17 @@ class Crafter(VectorWorld):
     skills = tuple(_TREE[name] for name in ACHIEVEMENTS)
     guide = GUIDE
     suggests: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "agent": {"id": "ppo", "environments": 64, "steps": 64},
+        "agent": {"id": "ppo", "environments": 64, "steps": 64, "epochs": 2, "rate": 1e-3},
         "schedule": {"test_episodes": 4},
     }
     keys: ClassVar[Mapping[str, tuple[int, str]]] = {key: (ACTIONS.index(name), name) for key, name in _KEYS.items()}
+
+    @classmethod
+    def suggested(cls, options: records.Options) -> Mapping[str, Mapping[str, Any]]:
+        """Fewer passes at a higher rate are for symbols; from pixels an agent learns by its defaults, the papers'."""
+        if isinstance(options, CrafterOptions) and options.observation == "pixels":
+            return {**cls.suggests, "agent": {"id": "ppo", "environments": 64, "steps": 64}}
+        return cls.suggests
 
     def vector(self, settings: Sequence[AnySetting]) -> CrafterVector:
         """One sub-environment a setting."""
