@@ -13,7 +13,8 @@ counts the used ones in which the request or an earlier result names every value
 to read.
 
 `gather` takes the tasks that were practised out of runs, one line each; `tried` says which of them were solved: those
-whose gold is named, those whose gold is not, those without a call, and the fallback's.
+whose gold is named, those whose gold is not, those whose gold leaves out a number of the request, those without a call,
+and the fallback's.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language.designer import FAULTS
 from curricle.records import Outcome
 from curricle.run import read_config, read_records
-from curricle.worlds.text.named import unnamed
+from curricle.worlds.text.named import left_out, unnamed
 from curricle.worlds.text.tools import Tools
 from curricle.worlds.text.writing import written
 
@@ -110,13 +111,15 @@ def gather(args: argparse.Namespace) -> None:
 def kind(row: dict[str, Any]) -> str:
     """What a task is, as far as its success should depend on it."""
     item = written(row["task"])
-    return "fallback" if row["fallback"] else "no call" if not item.calls else "unnamed" if unnamed(item) else "named"
+    if row["fallback"] or not item.calls:
+        return "fallback" if row["fallback"] else "no call"
+    return "unnamed" if unnamed(item) else "left out" if left_out(item) else "named"
 
 
 def tried(args: argparse.Namespace) -> None:
     """Tasks of each kind by cycle, and the share of attempts that succeeded."""
     rows = [json.loads(text) for text in Path(args.file).read_text().splitlines()]
-    kinds = ("named", "unnamed", "no call", "fallback")
+    kinds = ("named", "left out", "unnamed", "no call", "fallback")
     print("| cycle | " + " | ".join(f"{name}: tasks | solved" for name in kinds) + " |")
     print("|" + "---|" * (1 + 2 * len(kinds)))
     for cycle in sorted({row["cycle"] for row in rows}):

@@ -10,7 +10,7 @@ from curricle.records import Message
 from curricle.seeds import for_test, generator
 from curricle.worlds.text.calls import Call, write_calls
 from curricle.worlds.text.item import Item
-from curricle.worlds.text.named import unnamed
+from curricle.worlds.text.named import left_out, unnamed
 from curricle.worlds.text.pool import SKILLS, draw_item
 from curricle.worlds.text.tools import Tools
 from curricle.worlds.text.verify import judge, weakness
@@ -314,6 +314,22 @@ def test_all_forms_of_a_value_and_its_alternatives_count():
     assert "x = " in unnamed(Item.model_validate(item))
     assert not unnamed(Item.model_validate(item | {"calls": [call | {"accepted": {"x": [{"a": 1}]}}]}))
     assert not unnamed(Item.model_validate(item | {"calls": [call | {"optional": ["x"]}]}))
+
+
+def test_numbers_of_a_request_have_to_be_in_gold():
+    asked = "tools: get_forecast\nrequest: How will Rome be for 3 days?\ncall: get_forecast("
+    strict, said = Tools(Tools.Options(named=True)), "the request says 3, which gold passes on nowhere"
+    assert Tools().setting({"task": asked + 'city="Rome")'}) and strict.setting(
+        {"task": asked + 'city="Rome", days=3)'}
+    )
+    with pytest.raises(ValueRefused, match=said):
+        strict.setting({"task": asked + 'city="Rome")'})
+    assert strict.setting({"task": "tools: set_timer\nrequest: What is 3 times 4?"}), (
+        "without a call nothing is passed on"
+    )
+    for skill in SKILLS:
+        pool = (draw_item(skill, generator(i, "left out"), held_out=False) for i in range(40))
+        assert not any(map(left_out, pool)), "the world's own tasks leave nothing out"
 
 
 def test_seed_tasks_are_as_many_as_asked_for_and_named_where_that_is_asked():

@@ -1,7 +1,9 @@
-"""Named: whether a task says all that its gold passes on; what nobody could know from it is solved by luck alone.
+"""Named: whether a task says all that its gold passes on, and whether gold passes on the numbers that it says.
 
-That is stricter than a good task has to be, for a request may mean what it does not say: "at noon" is hour 12. It is
-for environments too small to be trusted with that (the world's option `named`).
+What nobody could know from a task is solved by luck alone, and gold that forgets the three days it was asked for
+teaches the agent to. Both are stricter than a good task has to be, for a request may mean what it does not say ("at
+noon" is hour 12) and say what does not matter. They are for environments too small to be trusted with that (the world's
+option `named`).
 """
 
 import json
@@ -29,6 +31,19 @@ def unnamed(item: Item) -> str:
     if simulator and item.answer and not _stands(item.answer, known):
         return f"the answer {shown(item.answer)} stands in no result of gold's calls"
     return ""
+
+
+def left_out(item: Item) -> str:
+    """Which number of the request gold's calls pass on nowhere, in words; empty: none.
+
+    Where there is no call nothing has to be passed on, and a simulator may need numbers only to look something up.
+    """
+    if not item.calls or item.simulator:
+        return ""
+    values = [value for gold in item.calls for value in (*gold.arguments.values(), *gold.accepted.values())]
+    passed = {word for value in values for word in words(json.dumps(value, ensure_ascii=False, default=list))}
+    left = [word for word in words(item.request) if word.isdecimal() and word not in passed]
+    return f"the request says {left[0]}, which gold passes on nowhere" if left else ""
 
 
 def _stands(value: Json, known: Sequence[Sequence[str]]) -> bool:
