@@ -81,6 +81,9 @@ def test_the_page_shows_the_data_there_is(contest, capsys):
     contest.main(["--summary"])
     page = (ROOT / "experiments" / "README.md").read_text()
     assert f"<!-- designers -->\n{capsys.readouterr().out.strip()}\n<!-- end -->" in page
+    contest.main(["--summary", "--out", str(ROOT / "experiments" / "designers" / "two-passes.jsonl")])
+    first = capsys.readouterr().out.split("\n\n")[0]
+    assert f"<!-- designers two-passes -->\n{first}\n<!-- end -->" in page
 
 
 def test_intervals_by_hand(contest):
