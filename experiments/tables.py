@@ -25,7 +25,7 @@ def spread(values: list[float]) -> str:
 HEADLINES = {
     "PPO, pixels, 1M steps": "ppo-crafter",
     "Achievement distillation, pixels, 1M steps": "ad-crafter",
-    "PPO, symbols, 1.96M steps, `policy` designs 40 times": "policy, 40 cycles",
+    "PPO of three passes, symbols, 1.96M steps, `policy` designs 40 times": "policy, 40 cycles",
     "the same, `tutor`": "tutor, 40 cycles",
     "the same, `random`": "random, 40 cycles",
     "the same steps without designs (`none`)": "none",

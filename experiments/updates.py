@@ -28,11 +28,18 @@ VIEWS: dict[str, dict[str, int]] = {
 }
 
 
-def learnt(view: str, shape: str, seed: int, steps: int) -> dict[str, Any]:
+def shaped(text: str) -> dict[str, Any]:
+    """The options that a shape on the command line stands for."""
+    try:
+        epochs, minibatches, rate = text.split(":")
+        return {"epochs": int(epochs), "minibatches": int(minibatches), "rate": float(rate)}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no PASSES:MINIBATCHES:RATE, as 2:8:1e-3 is") from None
+
+
+def learnt(view: str, options: dict[str, Any], seed: int, steps: int) -> dict[str, Any]:
     """Learn for a while, and say how it went."""
-    epochs, minibatches, rate = shape.split(":")
     world = Crafter(Crafter.Options(observation=view, threads=4 if view == "pixels" else 1))
-    options = {"epochs": int(epochs), "minibatches": int(minibatches), "rate": float(rate)}
     agent = PPO(world, PPOOptions(lanes=1, **VIEWS[view], **options), seed)
     told, scores, start = list[Mapping[str, float]](), list[float](), time.monotonic()
     for half in range(2):
@@ -60,11 +67,10 @@ def run(args: argparse.Namespace) -> None:
     rows = list(map(json.loads, out.read_text().splitlines())) if out.exists() else []
     have = {(row["view"], row["epochs"], row["minibatches"], row["rate"], row["seed"], row["steps"]) for row in rows}
     for seed in args.seeds:
-        for shape in args.shapes:
-            epochs, minibatches, rate = shape.split(":")
-            if (args.view, int(epochs), int(minibatches), float(rate), seed, args.steps) not in have:
+        for options in args.shapes:
+            if (args.view, *options.values(), seed, args.steps) not in have:
                 with out.open("a") as file:
-                    file.write(json.dumps(learnt(args.view, shape, seed, args.steps)) + "\n")
+                    file.write(json.dumps(learnt(args.view, options, seed, args.steps)) + "\n")
 
 
 def table(args: argparse.Namespace) -> None:
@@ -87,7 +93,7 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     go = commands.add_parser("run")
     go.add_argument("--out", required=True)
-    go.add_argument("--shapes", nargs="+", default=SHAPES, metavar="PASSES:MINIBATCHES:RATE")
+    go.add_argument("--shapes", type=shaped, nargs="+", default=list(map(shaped, SHAPES)), metavar="P:M:RATE")
     go.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     go.add_argument("--steps", type=int, default=600_000)
     go.add_argument("--view", choices=["symbols", "pixels"], default="symbols")

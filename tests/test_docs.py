@@ -311,6 +311,8 @@ def test_shapes_of_the_update_are_run_once(script, tmp_path):
         )
     (row,) = map(json.loads, Path(out).read_text().splitlines())
     assert row["epochs"] == 1 and row["seed"] == 3 and len(row["returns"]) == 4 and row["scores"][1] > 0 < row["kl"]
+    with pytest.raises(SystemExit):
+        script("experiments/updates.py", "run", "--out", out, "--shapes", "3:8")
 
 
 @pytest.fixture
