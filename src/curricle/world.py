@@ -108,6 +108,13 @@ class WorldVector(VectorEnv[Any, Any, Any]):
     """Whether observations are the caller's own; one that is done with them before the next step may set it to False,
     and a world that can spare itself the copying then hands out its own arrays."""
 
+    def lent(self) -> Any | None:
+        """Arrays in which all observations will be found while `copies` is False; None where there are no such.
+
+        They lie on pages of memory of their own, so that a GPU may be let in.
+        """
+        return None
+
     @abstractmethod
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None

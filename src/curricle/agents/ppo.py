@@ -235,7 +235,7 @@ class PPO(Agent):
                     team.meet(None, lambda _: self._finish(course, course.count))
                 team.meet((lane.vector.snapshot(), lane.keep()), partial(self._keep, course))
         finally:
-            lane.vector.close()
+            lane.close()
 
     def _room(self, count: int) -> tuple[Rollout, Rollout]:
         """Room for a rollout of any length to play and one to learn; kept, because a GPU's graphs read from it."""

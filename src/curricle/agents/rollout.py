@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from curricle.agents.hardware import Lent
 from curricle.agents.nets import Network
 from curricle.agents.spaces import Arrays, Part, final, split
 from curricle.agents.team import shared
@@ -107,8 +108,13 @@ class Lane:
         self.shown = np.zeros((n, skills), np.bool_)
         self.marks = _host(torch.zeros(2, n, 1, dtype=torch.bool), self.device)  # unlocked something, began an episode
         self.still = torch.zeros(2, n, 1, dtype=torch.bool, device=self.device)
+        arrays = vector.lent()
+        lent = {} if arrays is None else split(arrays, network.parts, n)
+        self.lent = {name: Lent(torch.from_numpy(array), self.device) for name, array in lent.items()}
         self.stage = {
-            name: _host(torch.zeros(n, *part.shape, dtype=_dtype(part)), self.device)
+            name: self.lent[name].tensor
+            if lent
+            else _host(torch.zeros(n, *part.shape, dtype=_dtype(part)), self.device)
             for name, part in network.parts.items()
         }
         self.memory = torch.zeros(n, network.memory, device=self.device)
@@ -182,7 +188,14 @@ class Lane:
 
     def _show(self, seen: Arrays) -> None:
         for name, array in seen.items():
-            np.copyto(self.stage[name].numpy(), array)
+            if array.ctypes.data != self.stage[name].data_ptr():  # else the world drew it there
+                np.copyto(self.stage[name].numpy(), array)
+
+    def close(self) -> None:
+        """Let worlds and memory go."""
+        for memory in self.lent.values():
+            memory.close()
+        self.vector.close()
 
 
 def picked(tensor: Tensor, rows: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ that kernels come from numba's cache on disk.
 """
 
 import itertools
+import math
 from typing import Final, Literal
 
 import numpy as np
@@ -25,6 +26,15 @@ from curricle.worlds.crafter.textures import pictures
 __all__ = ["ALIVE", "DIED", "TIMED_OUT", "Engine", "View"]
 View = Literal["state", "symbols", "pixels"]
 _WORDS_A_PIXEL: Final = 2
+_PAGE: Final = 4096
+
+
+def on_pages(*shape: int) -> NDArray[np.uint8]:
+    """Bytes on pages of memory that hold nothing else: a driver lends a GPU whole pages."""
+    size = -(-math.prod(shape) // _PAGE) * _PAGE
+    room = np.zeros(size + _PAGE, np.uint8)
+    start = -room.ctypes.data % _PAGE
+    return room[start : start + math.prod(shape)].reshape(shape)
 
 
 class Engine:
@@ -48,7 +58,7 @@ class Engine:
         self.rewards = np.zeros(count)
         self.ends = np.zeros(count, np.uint8)
         self.skills = np.zeros((count, len(r.ACHIEVEMENTS)), np.bool_)
-        self.observed = np.zeros((count, *self.shape), np.uint8)
+        self.observed = on_pages(count, *self.shape)
         self.final = np.zeros((count, *self.shape), np.uint8)
         threads = max(1, min(threads, count))
         edges = [count * t // threads for t in range(threads + 1)]

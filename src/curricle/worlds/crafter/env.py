@@ -117,6 +117,10 @@ class CrafterVector(WorldVector):
         """What one player sees now, in words."""
         return describe(self.engine.states[index])
 
+    def lent(self) -> Any | None:
+        """Where observations are drawn or written."""
+        return None if self.observation == "text" else self.engine.observed
+
     def close(self, **kwargs: Any) -> None:
         """Let the threads go."""
         self.engine.close()
