@@ -2,16 +2,19 @@
 
     python experiments/updates.py run --out FILE [--shapes 3:8:3e-4 2:8:1e-3 ...] [--seeds 0 1] [--steps 600_000]
     python experiments/updates.py table FILE
+    python experiments/updates.py runs FILE...
 
 Plain Crafter from symbols, in one lane, which keeps one core busy; `--view pixels` is a GPU's work. One line a run:
 Crafter's score over the training episodes of each half, the mean return of each quarter, the KL that an update moves
-and the share of ratios it clips. What the file has is not run again.
+and the share of ratios it clips. What the file has is not run again. `runs` makes its table of whole runs instead, of
+which `collect.py` wrote a line each.
 """
 
 import argparse
 import json
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,8 @@ VIEWS: dict[str, dict[str, int]] = {
     "symbols": {"environments": 64, "steps": 64},
     "pixels": {"environments": 128, "steps": 32},
 }
+
+SHAPE = ("environments", "steps", "epochs", "minibatches", "rate")
 
 
 def shaped(text: str) -> dict[str, Any]:
@@ -87,6 +92,20 @@ def table(args: argparse.Namespace) -> None:
         print("| " + " | ".join(map(str, cells)) + " |")
 
 
+def runs(args: argparse.Namespace) -> None:
+    """The same of whole runs: score over all training episodes, reward of the last ones, score over test episodes."""
+    found = defaultdict[tuple[Any, ...], list[dict[str, Any]]](list)
+    for row in (json.loads(text) for file in args.files for text in Path(file).read_text().splitlines()):
+        found[tuple(row["config"]["agent"][name] for name in SHAPE)].append(row)
+    print("| environments of steps | passes | minibatches | rate | seeds | training score | late reward | test score |")
+    print("|---|---|---|---|---|---|---|---|")
+    for (environments, steps, *shape, rate), mine in sorted(found.items()):
+        late = [row["late_reward"] for row in mine if row["late_reward"] is not None]
+        scores = [interval([row[protocol]["headline"] for row in mine]) for protocol in ("trained", "tested")]
+        cells = f"{environments} of {steps}", *shape, f"{rate:g}", len(mine), scores[0], interval(late), scores[1]
+        print("| " + " | ".join(map(str, cells)) + " |")
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -101,6 +120,9 @@ def main() -> None:
     show = commands.add_parser("table")
     show.add_argument("file")
     show.set_defaults(go=table)
+    whole = commands.add_parser("runs")
+    whole.add_argument("files", nargs="+")
+    whole.set_defaults(go=runs)
     args = parser.parse_args()
     args.go(args)
 

@@ -296,11 +296,14 @@ def test_experiments_page_shows_the_runs_of_genenv_there_are(script, tmp_path):
     with pytest.raises(SystemExit, match="has no arm 'teacher'; it has: agent_only, alpha="):
         words = ["--out", str(tmp_path / "b.png"), "--arms", "teacher"]
         script("experiments/genenv.py", "picture", str(ROOT / "experiments/genenv/sums.jsonl"), *words)
-    for name, command in (("written", "table"), ("freely", "tried"), ("named", "tried"), ("frozen", "tried")):
+    for name in ("written", "freely", "named", "frozen", "complete", "complete-frozen"):
+        command = "table" if name == "written" else "tried"
         shown = script("experiments/written.py", command, str(ROOT / f"experiments/written-tasks/{name}.jsonl"))
         assert part(page, name) == shown.strip().splitlines()
     shown = script("experiments/updates.py", "table", str(ROOT / "experiments/ppo-updates/symbols.jsonl"))
     assert part(page, "updates") == shown.strip().splitlines()
+    files = [str(ROOT / "experiments" / name) for name in ("ppo-updates/pixels.jsonl", "ppo-crafter-128/results.jsonl")]
+    assert part(page, "updates pixels") == script("experiments/updates.py", "runs", *files).strip().splitlines()
 
 
 def test_shapes_of_the_update_are_run_once(script, tmp_path):
