@@ -3,6 +3,7 @@
 import gc
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -31,6 +32,15 @@ def _run(engine: Engine, steps: int, seed: int = 0) -> None:
         engine.renew()
 
 
+def _soon(happens: Callable[[], bool]) -> bool:
+    """Wait for what another thread does."""
+    for _ in range(1000):
+        if happens():
+            return True
+        time.sleep(0.01)
+    return False
+
+
 def test_results_do_not_depend_on_threads() -> None:
     one, three = _engine(7, "pixels"), _engine(7, "pixels", threads=3)
     _run(one, 250)
@@ -49,6 +59,38 @@ def test_threads_that_fell_asleep_are_woken() -> None:
             _run(engine, 3, seed)
     assert one.states.tobytes() == many.states.tobytes() and np.array_equal(one.observed, many.observed)
     many.close()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_episodes_prepared_beforehand_are_those_that_begin_in_place(exact: bool) -> None:
+    """Settings change at random, so that a spare fits here and does not there; pauses let threads make them."""
+    one, three = _engine(6, exact=exact), _engine(6, threads=3, exact=exact)
+    knobs = [knobs_of(CrafterSetting(episode_length=n, area=area))[0] for n, area in ((100, 64), (101, 32), (102, 48))]
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        which, changed, over = rng.integers(len(knobs)), rng.random(6) < 0.2, rng.random(6) < 0.4
+        for engine in (one, three):
+            engine.states["upcoming"][changed] = knobs[which]
+            engine.states["step"][over] = 10_000
+            engine.play(np.zeros(6, np.int64), renew=True)
+        time.sleep(0.01)
+    made = three._board.spares.records["episode"]
+    assert _soon(lambda: (made[2:] > 3).all()) and not made[:2].any(), "the caller prepares none"
+    assert (one.states["episode"] > 3).all() and one.states.tobytes() == three.states.tobytes()
+    assert np.array_equal(one.observed, three.observed) and len(one._board.spares.records) == 0
+    three.close()
+
+
+def test_a_spare_is_taken_only_if_it_is_the_next_episode() -> None:
+    engine = _engine(4, threads=2)
+    spares = engine._board.spares.records[2:]
+    assert _soon(lambda: (spares["episode"] == 2).all() and spares["count"].all())
+    time.sleep(0.1)
+    spares["thirst"] = 7.0  # which no new episode has
+    engine.states["seed"][3] = 99
+    engine.reset()
+    assert engine.states["thirst"].tolist() == [0.0, 0.0, 7.0, 0.0]
+    engine.close()
 
 
 def test_threads_go_with_their_engine() -> None:

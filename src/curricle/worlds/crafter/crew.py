@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from curricle.errors import UsageError
 from curricle.worlds.crafter.kernel import kernel
 from curricle.worlds.crafter.signals import count, read, rest, write
-from curricle.worlds.crafter.slices import STOP, follow
+from curricle.worlds.crafter.slices import STOP, follow, prepare
 
 ROUND: Final = 0
 ORDER: Final = 8
@@ -43,10 +43,11 @@ def _post(control: Any, order: int, others: int) -> int:
 def _serve(control: Any, me: int, seen: int, others: int, states: Any, lo: int, hi: int, b: Any, p: Any) -> int:
     """Carry out orders on a slice; returns the number of the last one, or -1 if that was to stop.
 
-    The caller (0) carries out one and waits for the others; they go on until there is none for a while.
+    The caller (0) carries out one and waits for the others; they go on until there is none for a while, and meanwhile
+    prepare what may be needed next.
     """
     write(control, AWAKE + LINE * me, 1)
-    idle = 0
+    idle, ready = 0, hi
     while True:
         if read(control, ROUND) != seen:
             seen, idle = seen + 1, 0
@@ -54,11 +55,16 @@ def _serve(control: Any, me: int, seen: int, others: int, states: Any, lo: int, 
             if order != STOP:
                 follow(order, states, lo, hi, me, b, p)
             if me > 0:
+                ready = lo
                 count(control, DONE)
             if order == STOP:
                 return -1
         if me == 0 and read(control, DONE) == others:
             return seen
+        if ready < hi:
+            prepare(states, ready, me, b)
+            ready += 1
+            continue
         idle += 1
         if idle % 64 == 0:
             rest()

@@ -19,6 +19,7 @@ from curricle.worlds.crafter import symbols
 from curricle.worlds.crafter.crew import Crew
 from curricle.worlds.crafter.fields import SCRATCH, fields
 from curricle.worlds.crafter.slices import ALIVE, BEGIN, DIED, GO_ON, PLAY, RENEW, TIMED_OUT, Board
+from curricle.worlds.crafter.spares import spares_of
 from curricle.worlds.crafter.state import OVERFLOW, SLOTS, STATE
 from curricle.worlds.crafter.step import stock_daylight
 from curricle.worlds.crafter.textures import pictures
@@ -75,6 +76,7 @@ class Engine:
             daylight=stock_daylight(),
             tables=fields(),
             work=np.zeros(threads, SCRATCH),
+            spares=spares_of(self.states, threads > 1),
         )
         painted = pictures(unit, unit) if view == "pixels" else None
         self._crew = Crew(self.states, list(itertools.pairwise(edges)), self._board, painted)

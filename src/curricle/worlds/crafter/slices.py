@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter.draw import draw
 from curricle.worlds.crafter.kernel import part
+from curricle.worlds.crafter.spares import Spares, fits, make, take
 from curricle.worlds.crafter.step import is_dead, is_over, pass_night, reset, step
 from curricle.worlds.crafter.symbols import write_symbols
 
@@ -31,6 +32,7 @@ class Board(NamedTuple):
     daylight: NDArray[Any]
     tables: NDArray[Any]
     work: NDArray[Any]
+    spares: Spares
 
 
 @part
@@ -46,7 +48,10 @@ def _observe(s: Any, out: Any, b: Any, p: Any) -> None:
 
 @part
 def _begin(s: Any, i: int, me: int, b: Any, p: Any) -> None:
-    reset(s, b.daylight, b.tables[0], b.work[me])
+    if fits(b.spares, s, i):
+        take(s, b.spares.records[i])
+    else:
+        reset(s, b.daylight, b.tables[0], b.work[me])
     b.faults[i] = s.fault
     _observe(s, b.observed[i], b, p)
 
@@ -58,6 +63,13 @@ def _play(s: Any, i: int, b: Any) -> None:
     b.faults[i] = s.fault
     for k in range(len(r.ACHIEVEMENTS)):
         b.skills[i, k] = s.unlocked[k]
+
+
+@part
+def prepare(states: Any, i: int, me: int, b: Any) -> None:
+    """See to it that environment i has a spare."""
+    if not fits(b.spares, states[i], i):
+        make(b.spares, states[i], i, b.daylight, b.tables[0], b.work[me])
 
 
 @part
