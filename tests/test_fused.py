@@ -62,6 +62,38 @@ def distances(shape, channels, blocks, kind, count=5):
 
 print(json.dumps([distances(*case) for case in json.loads(sys.argv[1])]))
 """
+OBJECTIVE = """
+import json, sys
+import torch
+from curricle.agents import objective
+from curricle.agents.heads import Choice, Normaliser
+import gymnasium
+
+def far(count, actions, rows):
+    # how far loss, figures and gradients of the kernel are from the plain ones
+    torch.manual_seed(count)
+    objective.ROWS = rows
+    network = torch.nn.Module()
+    network.policy, network.scale = Choice(4, gymnasium.spaces.Discrete(actions)), Normaliser(0.9)
+    logits, values = torch.randn(count, actions) * 2, torch.randn(count)
+    batch = {"actions": torch.randint(actions, (count,)), "advantages": torch.randn(count)}
+    batch["log_probs"] = logits.log_softmax(-1)[torch.arange(count), batch["actions"]] + 0.3 * torch.randn(count)
+    batch["returns"] = 3 + 2 * torch.randn(count)
+    network.scale.watch(batch["returns"])
+    weights, found = objective.Weights(0.2, 0.5, 0.01), []
+    for kernel in (False, True):
+        given = logits.clone().requires_grad_(), values.clone().requires_grad_()
+        choice = given[0].log_softmax(-1)
+        if kernel:
+            loss, figures = objective.fused(choice, given[1], batch, network.scale.moments, weights)
+        else:
+            loss, figures = objective.objective(network, choice, given[1], batch, weights)
+        (3 * loss).backward()
+        found.append([loss.detach()[None], figures, *(g.grad for g in given)])
+    return [float((a - b).abs().max() / a.abs().max()) for a, b in zip(*found)] + found[0][1].tolist()
+
+print(json.dumps([far(*case) for case in json.loads(sys.argv[1])]))
+"""
 SHAPES = [((13, 10, 1), (4, 8), 2), ((9, 9, 2), (16,), 2), ((11, 12, 3), (4, 8), 0), ((16, 12, 3), (16, 32), 1)]
 OTHERS = [((8, 9, 6), (8,), 1), ((6, 7, 3), (128,), 1)]  # more colours or channels than are fused at first
 
@@ -98,3 +130,11 @@ def test_so_they_do_in_half_precision_up_to_its_rounding():
 def test_pictures_that_are_nearly_even_keep_their_digits():
     for output, gradient in interpreted(EVEN):
         assert output < 2e-3 and gradient < 2e-2
+
+
+def test_the_objective_of_the_kernel_is_the_plain_one():
+    for *far, _policy, value, entropy, moved, clipped in interpreted(
+        OBJECTIVE, json.dumps([(37, 17, 256), (64, 5, 16), (1, 2, 8)])
+    ):
+        assert max(far) < 1e-4, far
+        assert value > 0 and entropy > 0 and moved > 0 and 0 <= clipped <= 1

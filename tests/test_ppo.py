@@ -13,7 +13,8 @@ from curricle.agents.bags import bag
 from curricle.agents.episodes import Tally
 from curricle.agents.heads import Choice, Gauss, Normaliser
 from curricle.agents.nets import Network, Symbols
-from curricle.agents.ppo import PPO, PPOOptions, clipped_loss
+from curricle.agents.objective import clipped_loss
+from curricle.agents.ppo import PPO, PPOOptions
 from curricle.agents.random import RandomAgent
 from curricle.agents.rollout import gae
 from curricle.agents.spaces import parts_of

@@ -6,6 +6,7 @@ ReLU, forth and back; of bytes, the first convolution too. They compute what `ne
 what a CPU runs and what the tests compare them with.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -72,7 +73,7 @@ class _Pooled(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, bias: Tensor | None) -> Tensor:
         z = z.contiguous(memory_format=torch.channels_last)
         n, channels, height, width = z.shape
-        added = torch.zeros(channels, device=z.device) if bias is None else bias
+        added = _row(0.0, channels, z.device) if bias is None else bias
         y = _room(z, n, channels, (height + 1) // 2, (width + 1) // 2)
         place = torch.empty_like(y, dtype=torch.int8)
         kernels.pool[_grid(y)](z, added, y, place, HEIGHT=height, WIDTH=width, C=channels, BLOCK=1024)
@@ -168,7 +169,13 @@ def _recast(tensors: Sequence[Tensor], kind: torch.dtype) -> tuple[Tensor, ...]:
 
 def _added(shares: Tensor) -> Tensor:
     """The sum over the first axis; a product with ones is faster than torch's sum along columns."""
-    return (shares.new_ones(1, len(shares)) @ shares.flatten(1)).view(shares.shape[1:])
+    return (_row(1.0, len(shares), shares.device) @ shares.flatten(1)).view(shares.shape[1:])
+
+
+@functools.cache
+def _row(value: float, count: int, device: torch.device) -> Tensor:
+    """A constant, made once: each kernel that fills one is as long as what it is filled for."""
+    return torch.full((1, count), value, device=device)
 
 
 def _kind(like: Tensor) -> torch.dtype:

@@ -1,4 +1,4 @@
-"""Kernels for images on a GPU, in Triton: the first convolution, and pooling (`fused.py`; norms: `norms.py`).
+"""Kernels on a GPU, in Triton: first convolution and pooling (`fused.py`; norms: `norms.py`), PPO's objective.
 
 Pictures lie channels-last, one after the other; the number of channels is a power of two. Loaded on a GPU only.
 """
@@ -183,3 +183,46 @@ def pool_back(dy, place, dz, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, C: tl.co
             given = tl.load(dy + source, mask=window, other=0.0).to(tl.float32)  # all of a word, used or not
             slope += tl.where(won, given, 0.0)
     tl.store(dz + at, slope, mask=there)
+
+
+@triton.jit
+def clipped(
+    choice, values, actions, log_probs, advantages, returns, moments, dchoice, dvalues, told,
+    count, clip, value, entropy, ACTIONS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """PPO's loss, its gradient by log-probabilities and values, and its figures; one program takes all rows in turn.
+
+    Each log-probability is taken for a free variable: what they are normalised by has a gradient of its own.
+    """
+    weight = tl.maximum(tl.load(moments + 2), 1e-2)
+    mean = tl.load(moments) / weight
+    spread = tl.sqrt(tl.maximum(tl.load(moments + 1) / weight - mean * mean, 1e-2))
+    policy_sum, value_sum, entropy_sum, moved_sum, cut_sum = 0.0, 0.0, 0.0, 0.0, 0.0
+    column = tl.arange(0, WIDE)[None, :]
+    for start in range(0, count, BLOCK):
+        row = start + tl.arange(0, BLOCK)
+        ok, place = row < count, row[:, None] * ACTIONS + column
+        real = ok[:, None] & (column < ACTIONS)
+        odds = tl.load(choice + place, mask=real, other=0.0)
+        shares = tl.where(real, tl.exp(odds), 0.0)
+        taken = column == tl.load(actions + row, mask=ok, other=-1)[:, None]
+        moved = tl.sum(tl.where(taken, odds, 0.0), 1) - tl.load(log_probs + row, mask=ok, other=0.0)
+        ratio, gain = tl.exp(moved), tl.load(advantages + row, mask=ok, other=0.0)
+        kept = tl.minimum(tl.maximum(ratio, 1 - clip), 1 + clip)
+        free = gain * ratio <= gain * kept  # where the clipped ratio is the lower one, nothing is to be gained
+        slope = tl.where(free, -gain * ratio, 0.0)
+        off = tl.load(values + row, mask=ok, other=0.0) - (tl.load(returns + row, mask=ok, other=0.0) - mean) / spread
+        down = tl.where(taken, slope[:, None], 0.0) + entropy * shares * (odds + 1)
+        tl.store(dchoice + place, down / count, mask=real)
+        tl.store(dvalues + row, 2 * value * off / count, mask=ok)
+        policy_sum -= tl.sum(tl.where(ok, tl.minimum(gain * ratio, gain * kept), 0.0), 0)
+        value_sum += tl.sum(tl.where(ok, off * off, 0.0), 0)
+        entropy_sum -= tl.sum(tl.sum(shares * odds, 1), 0)
+        moved_sum += tl.sum(tl.where(ok, ratio - 1 - moved, 0.0), 0)
+        cut_sum += tl.sum(tl.where(ok & (ratio != kept), 1.0, 0.0), 0)
+    tl.store(told, (policy_sum + value * value_sum - entropy * entropy_sum) / count)
+    tl.store(told + 1, policy_sum / count)
+    tl.store(told + 2, value_sum / count)
+    tl.store(told + 3, entropy_sum / count)
+    tl.store(told + 4, moved_sum / count)
+    tl.store(told + 5, cut_sum / count)

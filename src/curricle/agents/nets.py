@@ -218,7 +218,7 @@ class Network(nn.Module):
     def decide(self, latents: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Latents to parameters of the policy, and values on the network's scale (batch,)."""
         full = torch.cat([latents.float(), memory], dim=-1) if self.memory else latents
-        return self.policy(full), self.value(full).float()[:, 0]
+        return self.policy(full), self.value(full).float().squeeze(-1)
 
     def recall(self, memory: Tensor, before: Tensor, after: Tensor, unlocked: Tensor, fresh: Tensor) -> Tensor:
         """What is remembered after a step from latents `before` to `after`; `fresh` begins a new episode."""

@@ -25,6 +25,7 @@ from curricle.agents.actor import Actor
 from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
 from curricle.agents.hardware import Aside, Device, Graph, Row, device_of, halved, may_fork, one_thread
 from curricle.agents.nets import Network
+from curricle.agents.objective import FIGURES, Weights, objective
 from curricle.agents.player import Player
 from curricle.agents.practice import Course, Scene
 from curricle.agents.rollout import Cut, Lane, Look, Rollout, picked
@@ -36,7 +37,6 @@ from curricle.seeds import derive, generator
 from curricle.world import World, WorldVector
 
 LOG = logging.getLogger("curricle")
-FIGURES = ("loss/policy", "loss/value", "policy/entropy", "policy/kl", "policy/clipped")
 ADVICE = "choose fewer environments, shorter rollouts (steps) or more minibatches"
 
 
@@ -318,13 +318,7 @@ class PPO(Agent):
         with halved(self.device, o.bf16):
             latents = self.network.encode(seen).float()
         choice, values = self.network.decide(latents, batch["memory"])  # heads in full: ratios of policies are delicate
-        moved = self.network.policy.log_prob(choice, batch["actions"]) - batch["log_probs"]
-        policy, clipped = clipped_loss(moved, batch["advantages"], o.clip)
-        value = (values - self.network.scale.inward(batch["returns"])).square().mean()
-        entropy = self.network.policy.entropy(choice).mean()
-        ratio = moved.detach()
-        figures = torch.stack([policy, value, entropy, (ratio.exp() - 1 - ratio).mean(), clipped]).detach()
-        return policy + o.value * value - o.entropy * entropy, figures
+        return objective(self.network, choice, values, batch, Weights(o.clip, o.value, o.entropy))
 
     def _batches(self, course: Course, steps: int, seed: int) -> list[Tensor]:
         """The rows of every minibatch, in several passes over a rollout."""
@@ -391,10 +385,3 @@ class PPO(Agent):
         assert self.row.whole.grad is not None
         torch.mul(slope, short, out=self.row.whole.grad)
         self.adams[optimiser].step()
-
-
-def clipped_loss(moved: Tensor, advantages: Tensor, clip: float) -> tuple[Tensor, Tensor]:
-    """PPO's policy loss from log-ratios, and the share of ratios outside the clip range."""
-    ratio = moved.exp()
-    kept = ratio.clamp(1 - clip, 1 + clip)
-    return -torch.minimum(advantages * ratio, advantages * kept).mean(), (ratio != kept).float().mean()
