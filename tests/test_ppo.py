@@ -16,9 +16,11 @@ from curricle.agents.nets import Network, Symbols
 from curricle.agents.objective import clipped_loss
 from curricle.agents.ppo import PPO, PPOOptions
 from curricle.agents.random import RandomAgent
-from curricle.agents.rollout import gae
+from curricle.agents.rollout import Lane, gae
 from curricle.agents.spaces import parts_of
 from curricle.errors import AgentError, RunDamaged
+from curricle.worlds.crafter import Crafter
+from curricle.worlds.crafter.env import CrafterVector
 
 SMALL = {"environments": 4, "steps": 32, "minibatches": 2}
 
@@ -322,3 +324,31 @@ def test_an_error_in_what_is_learnt_aside_is_raised(monkeypatch):
     monkeypatch.setattr(agent, "loss", broken)
     with pytest.raises(ValueError, match="broken"):
         agent.practise([world.unaltered()], 3 * 4 * 32, seed=0, report=quiet)
+
+
+def test_observations_read_where_a_world_keeps_them_are_those_it_hands_out(monkeypatch):
+    """Two practices, so that episodes also go on from a snapshot."""
+    world, found = Crafter(), []
+    for lends in (True, False):
+        if not lends:
+            monkeypatch.setattr(CrafterVector, "lent", lambda self: None)
+        agent = PPO(world, PPOOptions(environments=4, steps=16, minibatches=2, lanes=1, device="cpu"))
+        for seed in range(2):
+            agent.practise([world.unaltered()], 256, seed=seed, report=quiet)
+        found.append((agent.row.whole.detach().clone(), agent.scene.arrays[f"seen.{next(iter(agent.parts))}"]))
+    assert torch.equal(found[0][0], found[1][0]) and np.array_equal(found[0][1], found[1][1])
+
+
+def test_a_lane_reads_what_the_world_drew():
+    world = Crafter(Crafter.Options(observation="pixels"))
+    agent, vector = (
+        PPO(world, PPOOptions(environments=2, steps=4, lanes=1, device="cpu")),
+        world.vector([world.original] * 2),
+    )
+    lane = Lane(vector, 0, agent._room(2)[0], agent.network)
+    lane.begin([1, 2])
+    (shown,) = lane.stage.values()
+    assert shown.data_ptr() == vector.engine.observed.ctypes.data and shown.data_ptr() % 4096 == 0
+    lane.collect(agent.actor.look, np.zeros((4, 2, 1), np.float32), 4)
+    assert np.array_equal(shown.numpy(), vector.engine.observed) and shown.any()
+    lane.close()
