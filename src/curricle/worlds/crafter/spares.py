@@ -24,9 +24,9 @@ class Spares(NamedTuple):
     given: NDArray[np.uint8]
 
 
-def spares_of(states: NDArray[Any], any_: bool) -> Spares:
-    """Room for the spares of some environments."""
-    records = np.zeros(len(states) if any_ else 0, STATE)
+def spares_of(states: NDArray[Any], used: bool) -> Spares:
+    """Room for the spares of some environments, or, where there is no thread to make them, none."""
+    records = np.zeros(len(states) if used else 0, STATE)
     return Spares(records, _settings(states), _settings(records))
 
 
@@ -53,13 +53,8 @@ def make(p: Any, s: Any, i: int, daylight: NDArray[np.float64], tables: Any, wor
     spare = p.records[i]
     for at in range(p.wanted.shape[1]):
         p.given[i, at] = p.wanted[i, at]
-    spare.exact, spare.night_words, spare.seed, spare.episode, spare.fault = (
-        s.exact,
-        s.night_words,
-        s.seed,
-        s.episode,
-        0,
-    )
+    spare.exact, spare.night_words = s.exact, s.night_words
+    spare.seed, spare.episode, spare.fault = s.seed, s.episode, 0
     reset(spare, daylight, tables, work)
 
 
