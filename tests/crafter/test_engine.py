@@ -1,6 +1,7 @@
 """The batch: threads, settings a sub-environment, snapshots, symbols, and the faster mode."""
 
 import gc
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from curricle.worlds.crafter.extras import has_water
 from curricle.worlds.crafter.looks import LOOKS
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
 from curricle.worlds.crafter.state import STATE
+from curricle.worlds.crafter.world import Crafter
 
 
 def _engine(count: int, view: View = "symbols", threads: int = 1, exact: bool = True) -> Engine:
@@ -155,3 +157,11 @@ def test_the_cheap_generator_plays_by_the_same_rules() -> None:
     first, second = outcomes
     error = np.sqrt((first.var(0) + second.var(0)) / 300) + 1e-3
     assert (np.abs(first.mean(0) - second.mean(0)) < 6 * error).all()
+
+
+def test_a_world_has_no_more_threads_than_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, others = Crafter(Crafter.Options(threads=200)), set(threading.enumerate())
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    vector = world.vector([world.original] * 8)
+    assert len(set(threading.enumerate()) - others) == 2, "the caller is the third"
+    vector.close()

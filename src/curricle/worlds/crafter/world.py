@@ -6,6 +6,7 @@ of every change in health.
 """
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -135,7 +136,7 @@ class CrafterOptions(records.Options):
     observation: Literal["symbols", "pixels", "text"] = Field("symbols", description="What the agent sees.")
     exact: bool = Field(True, description="Follow the reference's random stream; off, play faster by the same rules.")
     size: int = Field(64, ge=18, le=1024, description="Side of a frame in pixels.")
-    threads: int = Field(1, ge=1, le=256, description="Threads over sub-environments.")
+    threads: int = Field(1, ge=1, le=256, description="Threads over sub-environments, no more than there are cores.")
 
 
 class Crafter(VectorWorld):
@@ -166,8 +167,13 @@ class Crafter(VectorWorld):
         if len(fitting) != len(settings):
             raise UsageError(f"crafter-v1 needs settings of its own, CrafterSetting, not {settings!r}")
         o = self.options
-        return CrafterVector(fitting, o.observation, exact=o.exact, size=o.size, threads=o.threads)
+        return CrafterVector(fitting, o.observation, exact=o.exact, size=o.size, threads=min(o.threads, _cores()))
 
     def headline(self, rates: Mapping[str, float]) -> float:
         """Crafter's score, in percent."""
         return math.expm1(sum(math.log1p(100 * rates.get(s.name, 0.0)) for s in self.skills) / len(self.skills))
+
+
+def _cores() -> int:
+    """Cores that this process may use: more threads than that would wait for each other, and change nothing else."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
