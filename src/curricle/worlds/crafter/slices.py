@@ -49,7 +49,7 @@ def _observe(s: Any, out: Any, b: Any, p: Any) -> None:
 @part
 def _begin(s: Any, i: int, me: int, b: Any, p: Any) -> None:
     if fits(b.spares, s, i):
-        take(s, b.spares.records[i])
+        take(b.spares, s, i)
     else:
         reset(s, b.daylight, b.tables[0], b.work[me])
     b.faults[i] = s.fault

@@ -3,10 +3,10 @@
 A new world takes as long as fifty steps or more, and the others wait for it. Between two orders a thread of the crew
 therefore begins the next episode of each of its environments in another record; when it is time, what counts of that
 record is taken over. A spare fits if seed, number and setting are those that are wanted; where it does not, or is not
-made yet, the episode begins in place: with the same bytes, for all that `take` leaves alone is left alone there too.
+made yet, the episode begins in place: with the same bytes, for all that `reset` leaves alone is left alone here too.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,24 +16,40 @@ from curricle.worlds.crafter.state import STATE
 from curricle.worlds.crafter.step import reset
 
 
+def _places(*names: str) -> NDArray[np.int64]:
+    """Where fields begin in a record, how long they are, and one number of them."""
+    assert STATE.fields is not None
+    fields = [STATE.fields[name] for name in names]
+    return np.array([(at, kind.itemsize, kind.base.itemsize) for kind, at, *_ in fields], np.int64)
+
+
+_LISTED: Final = ("kind", "x", "y", "health", "timer", "grown")
+_OBJECTS: Final = _places(*_LISTED)
+_CHUNKS: Final = _places("chunk_order")
+_TWISTER: Final = _places("mt")
+_WHOLE: Final = _places(*(name for name in STATE.names or () if name not in {*_LISTED, "chunk_order", "mt"}))
+_SETTING: Final = _places("upcoming")
+
+
 class Spares(NamedTuple):
-    """One record an environment, or none; and the settings for the next episode, of environments and of spares."""
+    """One record an environment, or none; and the bytes of both."""
 
     records: NDArray[Any]
-    wanted: NDArray[np.uint8]
-    given: NDArray[np.uint8]
+    here: NDArray[np.uint8]
+    there: NDArray[np.uint8]
 
 
 def spares_of(states: NDArray[Any], used: bool) -> Spares:
     """Room for the spares of some environments, or, where there is no thread to make them, none."""
     records = np.zeros(len(states) if used else 0, STATE)
-    return Spares(records, _settings(states), _settings(records))
+    here, there = (some.view(np.uint8).reshape(len(some), STATE.itemsize) for some in (states, records))
+    return Spares(records, here, there)
 
 
-def _settings(records: NDArray[Any]) -> NDArray[np.uint8]:
-    """The bytes of `upcoming`: comparing them forgets no knob."""
-    kind, start = STATE.fields["upcoming"][:2]  # type: ignore[index]
-    return records.view(np.uint8).reshape(len(records), STATE.itemsize)[:, start : start + kind.itemsize]
+@kernel
+def _copy(source: Any, target: Any, i: int, at: int, size: int) -> None:
+    for k in range(at, at + size):
+        target[i, k] = source[i, k]
 
 
 @kernel
@@ -41,8 +57,8 @@ def fits(p: Any, s: Any, i: int) -> bool:
     """Whether there is a spare that is the next episode of environment i."""
     if len(p.records) == 0 or p.records[i].seed != s.seed or p.records[i].episode != s.episode + 1:
         return False
-    for at in range(p.wanted.shape[1]):
-        if p.wanted[i, at] != p.given[i, at]:
+    for k in range(_SETTING[0, 0], _SETTING[0, 0] + _SETTING[0, 1]):  # by bytes, which forgets no knob
+        if p.here[i, k] != p.there[i, k]:
             return False
     return bool(p.records[i].exact == s.exact)
 
@@ -51,38 +67,19 @@ def fits(p: Any, s: Any, i: int) -> bool:
 def make(p: Any, s: Any, i: int, daylight: NDArray[np.float64], tables: Any, work: Any) -> None:
     """Begin the next episode of environment i in its spare."""
     spare = p.records[i]
-    for at in range(p.wanted.shape[1]):
-        p.given[i, at] = p.wanted[i, at]
+    _copy(p.here, p.there, i, _SETTING[0, 0], _SETTING[0, 1])
     spare.exact, spare.night_words = s.exact, s.night_words
     spare.seed, spare.episode, spare.fault = s.seed, s.episode, 0
     reset(spare, daylight, tables, work)
 
 
 @kernel
-def take(s: Any, spare: Any) -> None:
-    """Go on in the spare's episode: all that `reset` sets, and nothing that it does not."""
-    s.knobs, s.area, s.episode, s.fault = spare.knobs, spare.area, spare.episode, spare.fault
-    s.cheap, s.mt_at = spare.cheap, spare.mt_at
+def take(p: Any, s: Any, i: int) -> None:
+    """Go on in the spare's episode: of lists what is in use, all else as a whole."""
+    for k in range(len(_WHOLE)):
+        _copy(p.there, p.here, i, _WHOLE[k, 0], _WHOLE[k, 1])
+    for k in range(len(_OBJECTS)):
+        _copy(p.there, p.here, i, _OBJECTS[k, 0], _OBJECTS[k, 2] * s.count)
+    _copy(p.there, p.here, i, _CHUNKS[0, 0], _CHUNKS[0, 2] * s.touched)
     if s.exact:
-        s.mt[:] = spare.mt
-    s.step, s.daylight, s.last_health, s.hurt_from = 0, spare.daylight, spare.last_health, spare.hurt_from
-    s.face_x, s.face_y, s.sleeping = spare.face_x, spare.face_y, spare.sleeping
-    s.inventory[:] = spare.inventory
-    s.achievements[:] = spare.achievements
-    s.unlocked[:] = spare.unlocked
-    s.hunger, s.thirst, s.fatigue, s.recover = spare.hunger, spare.thirst, spare.fatigue, spare.recover
-    s.touched = spare.touched
-    s.chunk_order[: s.touched] = spare.chunk_order[: s.touched]
-    s.chunk_touched[:] = spare.chunk_touched
-    s.grass[:] = spare.grass
-    s.paths[:] = spare.paths
-    s.creatures[:] = spare.creatures
-    s.count, s.removed = spare.count, spare.removed
-    s.kind[: s.count] = spare.kind[: s.count]
-    s.x[: s.count] = spare.x[: s.count]
-    s.y[: s.count] = spare.y[: s.count]
-    s.health[: s.count] = spare.health[: s.count]
-    s.timer[: s.count] = spare.timer[: s.count]
-    s.grown[: s.count] = spare.grown[: s.count]
-    s.material[:] = spare.material
-    s.who[:] = spare.who
+        _copy(p.there, p.here, i, _TWISTER[0, 0], _TWISTER[0, 1])
