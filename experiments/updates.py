@@ -30,7 +30,7 @@ VIEWS: dict[str, dict[str, int]] = {
     "pixels": {"environments": 128, "steps": 32},
 }
 
-SHAPE = ("environments", "steps", "epochs", "minibatches", "rate")
+SHAPE = ("environments", "steps", "epochs", "minibatches", "rate", "ahead")
 
 
 def shaped(text: str) -> dict[str, Any]:
@@ -86,10 +86,14 @@ def table(args: argparse.Namespace) -> None:
     for shape in sorted({(row["epochs"], row["minibatches"], row["rate"]) for row in rows}):
         mine = [row for row in rows if (row["epochs"], row["minibatches"], row["rate"]) == shape]
         score, last = ([row["scores"][1] for row in mine], [row["returns"][3] for row in mine])
-        told = [interval(v) if len(mine) > 2 else f"{statistics.fmean(v):.1f}" for v in (score, last)]
+        told = _told(score), _told(last)
         kl, clipped = (statistics.fmean(row[key] for row in mine) for key in ("kl", "clipped"))
         cells = (*shape[:2], f"{shape[2]:g}", len(mine), *told, f"{kl:.3f}", f"{clipped:.2f}")
         print("| " + " | ".join(map(str, cells)) + " |")
+
+
+def _told(values: list[float]) -> str:
+    return interval(values) if len(values) > 2 else f"{statistics.fmean(values):.1f}"
 
 
 def runs(args: argparse.Namespace) -> None:
@@ -97,12 +101,15 @@ def runs(args: argparse.Namespace) -> None:
     found = defaultdict[tuple[Any, ...], list[dict[str, Any]]](list)
     for row in (json.loads(text) for file in args.files for text in Path(file).read_text().splitlines()):
         found[tuple(row["config"]["agent"][name] for name in SHAPE)].append(row)
-    print("| environments of steps | passes | minibatches | rate | seeds | training score | late reward | test score |")
-    print("|---|---|---|---|---|---|---|---|")
-    for (environments, steps, *shape, rate), mine in sorted(found.items()):
+    print(
+        "| environments of steps | passes | minibatches | rate | `ahead` | seeds | score | late reward | test score |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for (environments, steps, *shape, rate, ahead), mine in sorted(found.items()):
         late = [row["late_reward"] for row in mine if row["late_reward"] is not None]
-        scores = [interval([row[protocol]["headline"] for row in mine]) for protocol in ("trained", "tested")]
-        cells = f"{environments} of {steps}", *shape, f"{rate:g}", len(mine), scores[0], interval(late), scores[1]
+        trained, tested = ([row[protocol]["headline"] for row in mine] for protocol in ("trained", "tested"))
+        told = _told(trained), _told(late), _told(tested)
+        cells = f"{environments} of {steps}", *shape, f"{rate:g}", "yes" if ahead else "", len(mine), *told
         print("| " + " | ".join(map(str, cells)) + " |")
 
 
