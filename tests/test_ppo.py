@@ -306,9 +306,20 @@ def test_a_rollout_played_ahead_is_played_by_the_policy_of_before():
     assert not torch.equal(plain, ahead) and torch.equal(ahead, practised(3, ahead=True)[0])
 
 
-def test_playing_ahead_it_learns_too():
+def test_a_rollout_may_begin_when_most_of_the_last_one_is_learnt():
+    """Ahead of the third of three passes: by the policy that two passes make."""
+    (ahead, played), (two_passes, _) = practised(3, ahead=1 / 3), practised(1, epochs=2)
+    assert torch.equal(played[1], two_passes) and not torch.equal(played[2], played[1])
+    assert torch.equal(ahead, practised(3, ahead=1 / 3)[0])
+    assert torch.equal(practised(1)[0], practised(1, ahead=1 / 3)[0])
+    plain, hardly = practised(3)[0], practised(3, ahead=0.01)[0]  # less than a minibatch: the same as none
+    assert torch.equal(plain, hardly) and not torch.equal(plain, ahead)
+
+
+@pytest.mark.parametrize("ahead", [True, 0.25])
+def test_playing_ahead_it_learns_too(ahead):
     world = VAULT()
-    agent = PPO(world, PPOOptions(steps=64, minibatches=4, ahead=True))
+    agent = PPO(world, PPOOptions(steps=64, minibatches=4, ahead=ahead))
     design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
     agent.practise([design], 12_000, seed=0, report=quiet)
     assert agent.measure([design], [1], 40)[0].share("open_3") > 0.8

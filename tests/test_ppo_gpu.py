@@ -27,12 +27,12 @@ def test_fast_paths_agree_with_the_plain_one(world, how):
 
 
 @pytest.mark.parametrize("kind", [PPO, Distill])
-@pytest.mark.parametrize("world", [VAULT, Slots, World64])
-def test_played_ahead_graphs_agree_with_plain_passes_and_with_a_cpu(world, kind):
+@pytest.mark.parametrize("world, ahead", [(VAULT, 1), (VAULT, 0.5), (Slots, 1), (World64, 1), (World64, 0.5)])
+def test_played_ahead_graphs_agree_with_plain_passes_and_with_a_cpu(world, ahead, kind):
     """Four rollouts, so that three are played while another is learnt; rounding is all that tells them apart."""
     courses = []
     for how in ({"device": "cpu"}, {"graphs": False}, {"graphs": True}):
-        agent, course = kind(world(), kind.Options(**SMALL, ahead=True, bf16=False, **how)), []
+        agent, course = kind(world(), kind.Options(**SMALL, ahead=ahead, bf16=False, **how)), []
         agent.practise([world().unaltered()], 256, seed=0, report=lambda done, some, to=course: to.append(some))
         courses.append([figures["policy/entropy"] for figures in course])
     cpu, plain, graphs = courses
@@ -81,7 +81,7 @@ def test_fused_layers_round_no_worse_than_the_plain_ones_in_bfloat16():
     assert sum(pair[1] for pair in errors.values()) < 1.2 * sum(pair[0] for pair in errors.values()), errors
 
 
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("ahead", [False, True, 0.25])
 def test_it_learns_the_vault_there_too(ahead):
     world = VAULT()
     agent = PPO(world, PPOOptions(steps=64, minibatches=4, ahead=ahead))

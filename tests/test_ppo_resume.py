@@ -31,7 +31,7 @@ def designs(world):
 
 
 @pytest.mark.parametrize("world", [VAULT, Slots])
-@pytest.mark.parametrize("lanes, ahead", [(1, False), (2, False), (3, False), (2, True)])
+@pytest.mark.parametrize("lanes, ahead", [(1, False), (2, False), (3, False), (2, True), (2, 0.5)])
 def test_saving_and_loading_between_two_calls_changes_nothing(world, lanes, ahead, tmp_path):
     """Slots takes snapshots, so its episodes go on over the break; the vault's start anew."""
     options, budgets = PPOOptions(**SMALL, lanes=lanes, ahead=ahead), (130, 200, 64)

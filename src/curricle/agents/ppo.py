@@ -66,7 +66,9 @@ class PPOOptions(Options):
     device: Device = Field("auto", description="Where the network runs: auto (a GPU if there is one), cpu or cuda.")
     bf16: bool = Field(True, description="On a GPU: products in bfloat16.")
     graphs: bool = Field(True, description="On a GPU: replay rollout and update as CUDA graphs.")
-    ahead: bool = Field(False, description="Play a rollout, by the policy of before, while the last one is learnt.")
+    ahead: float = Field(
+        0.0, ge=0, le=1, strict=False, description="Share of an update beside which the next rollout is already played."
+    )
 
 
 class PPO(Agent):
@@ -116,7 +118,7 @@ class PPO(Agent):
     def _equip(self) -> None:
         """All that learning needs beside the network."""
         o, on_gpu = self.options, self.device.type == "cuda"
-        self.actor = Actor(self.network, self.device, ahead=o.ahead, bf16=o.bf16)
+        self.actor = Actor(self.network, self.device, ahead=o.ahead > 0, bf16=o.bf16)
         self.row, self._aside = Row(self.network), Aside(self.device)
         self.row.whole.grad = torch.zeros_like(self.row.whole)
         self.adams = {
@@ -269,9 +271,13 @@ class PPO(Agent):
         self._judge(course, steps, cuts)  # the last one may still be learnt meanwhile
         self._finish(course, index)
         course.learnt.copy(course.rollout, steps)
+        course.begin(len(FIGURES), self.device)
+        before = round((1 - self.options.ahead) * len(batches))
+        captures = self._captures and ("update", len(batches[0])) not in self._graphs
+        self._descend_alone(course, batches[:before])
         self.actor.follow(self.network, self.row)
-        learn = partial(self._descend_alone, course, batches)
-        if self._captures and ("update", len(batches[0])) not in self._graphs:
+        learn = partial(self._descend_alone, course, batches[before:])
+        if captures:
             learn()  # a capture bears no company
         else:
             self._aside.start(learn)
@@ -330,11 +336,11 @@ class PPO(Agent):
     def _update(self, course: Course, steps: int, seed: int, me: int, team: Team) -> None:
         """Learn from a rollout; on a CPU lanes share each minibatch out, a GPU takes it whole."""
         data, batches = course.learnt.rows(), self._batches(course, steps, seed)
+        if me == 0:
+            course.begin(len(FIGURES), self.device)
         if self.device.type == "cuda":
             team.meet(None, lambda _: self._descend_alone(course, batches))
             return
-        if me == 0:
-            course.begin(len(FIGURES), self.device)
         team.meet(None, lambda _: self.network.scale.watch(data["returns"][batches[0]]))
         for number, batch in enumerate(batches):
             share = batch.tensor_split(course.lanes)[me]
@@ -360,7 +366,9 @@ class PPO(Agent):
             self.network.scale.watch(following)
 
     def _descend_alone(self, course: Course, batches: Sequence[Tensor]) -> None:
-        """All minibatches of a rollout, on a GPU each one graph."""
+        """Minibatches of a rollout one after the other, on a GPU each one graph."""
+        if not batches:
+            return
         data = course.learnt.rows()
 
         def work(batch: Tensor) -> Tensor:
@@ -374,7 +382,6 @@ class PPO(Agent):
         if self._captures:
             key = ("update", len(batches[0]))
             run = self._graphs.setdefault(key, Graph(work, undo=self.moving()))
-        course.begin(len(FIGURES), self.device)
         for batch in torch.stack(list(batches)).to(self.device):
             course.figures += run(batch)
         course.minibatches += len(batches)
