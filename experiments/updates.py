@@ -109,7 +109,7 @@ def runs(args: argparse.Namespace) -> None:
         late = [row["late_reward"] for row in mine if row["late_reward"] is not None]
         trained, tested = ([row[protocol]["headline"] for row in mine] for protocol in ("trained", "tested"))
         told = _told(trained), _told(late), _told(tested)
-        cells = f"{environments} of {steps}", *shape, f"{rate:g}", "yes" if ahead else "", len(mine), *told
+        cells = f"{environments} of {steps}", *shape, f"{rate:g}", f"{ahead:g}" if ahead else "", len(mine), *told
         print("| " + " | ".join(map(str, cells)) + " |")
 
 

@@ -1,8 +1,8 @@
 """Actor: the network that plays in practice.
 
 It is the network that learns, or, where the next rollout is played while the last one is still learnt (`ahead`), a copy
-that follows it from one rollout to the next. On a GPU a lane's pass through it is one CUDA graph; a copy works in a stream
-that goes before the one that learns, for its passes are short and the worlds wait for them.
+that follows it from one rollout to the next. On a GPU a lane's pass through it is one CUDA graph; a copy works in a
+stream that goes before the one that learns, for its passes are short and the worlds wait for them.
 """
 
 import copy
