@@ -94,6 +94,34 @@ def far(count, actions, rows):
 
 print(json.dumps([far(*case) for case in json.loads(sys.argv[1])]))
 """
+ADAM = """
+import json, math
+import torch
+from curricle.agents.hardware import Row, descend
+
+def far(size, longest, steps):
+    # how far weights and moments are from those of torch's Adam, after some steps
+    torch.manual_seed(size)
+    plain, quick = (torch.nn.Linear(size, 1, bias=False) for _ in range(2))
+    quick.load_state_dict(plain.state_dict())
+    rows = [Row(plain), Row(quick)]
+    adams = [torch.optim.Adam([row.whole], lr=1e-2, fused=True) for row in rows]
+    for row, adam in zip(rows, adams):
+        row.whole.grad = torch.zeros_like(row.whole)
+        adam.step()
+        for value in adam.state[row.whole].values():
+            value.zero_()
+    for step in range(steps):
+        slope = torch.randn(size) * 10 ** (step % 3 - 1)
+        rows[0].descend(slope, adams[0], longest)
+        whole, state = rows[1].whole, adams[1].state[rows[1].whole]
+        descend(whole.data, slope, torch.linalg.vector_norm(slope), state, adams[1].param_groups[0], longest)
+    pairs = [(rows[0].whole.data, rows[1].whole.data)]
+    pairs += [(adams[0].state[rows[0].whole][name], state[name]) for name in ("exp_avg", "exp_avg_sq", "step")]
+    return [float((a - b).abs().max() / a.abs().max()) for a, b in pairs] + [float(rows[0].whole.data.std())]
+
+print(json.dumps([far(37, 0.5, 1), far(1024, 1e9, 5), far(2500, 3.0, 40)]))
+"""
 SHAPES = [((13, 10, 1), (4, 8), 2), ((9, 9, 2), (16,), 2), ((11, 12, 3), (4, 8), 0), ((16, 12, 3), (16, 32), 1)]
 OTHERS = [((8, 9, 6), (8,), 1), ((6, 7, 3), (128,), 1)]  # more colours or channels than are fused at first
 
@@ -138,3 +166,8 @@ def test_the_objective_of_the_kernel_is_the_plain_one():
     ):
         assert max(far) < 1e-4, far
         assert value > 0 and entropy > 0 and moved > 0 and 0 <= clipped <= 1
+
+
+def test_adam_of_the_kernel_is_torchs():
+    for *far, spread in interpreted(ADAM):
+        assert max(far) < 1e-5 and spread > 0.01, far

@@ -7,9 +7,11 @@ network runs in bfloat16 where that is enough, and rollout and update are replay
 import ctypes
 import functools
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
@@ -19,6 +21,7 @@ from curricle.agents.team import shared
 from curricle.errors import AgentError
 
 LOG = logging.getLogger("curricle")
+TRITON = find_spec("triton") is not None
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -103,6 +106,16 @@ class Row:
                 view.copy_(slope)
         return whole
 
+    def descend(self, slope: Tensor, adam: torch.optim.Adam, longest: float) -> None:
+        """Shorten a gradient if it is too long, and let Adam take it; on a GPU in one kernel."""
+        length = torch.linalg.vector_norm(slope)
+        if slope.is_cuda and TRITON:
+            descend(self.whole.data, slope, length, adam.state[self.whole], adam.param_groups[0], longest)
+            return
+        assert self.whole.grad is not None
+        torch.mul(slope, (longest / (length + 1e-6)).clamp(max=1.0), out=self.whole.grad)
+        adam.step()
+
     def _views(self, whole: Tensor) -> list[Tensor]:
         """A row's numbers in the shapes of the parameters; filters lie channels-last, as pictures do."""
         views = list[Tensor]()
@@ -110,6 +123,20 @@ class Row:
             flat = piece.ndim != 4
             views.append(part.view(piece.shape) if flat else part.view(*_last(piece.shape)).permute(0, 3, 1, 2))
         return views
+
+
+def descend(
+    whole: Tensor, slope: Tensor, length: Tensor, state: Mapping[str, Tensor], group: Mapping[str, Any], longest: float
+) -> None:
+    """A step of Adam in one kernel, over the state that torch's keeps."""
+    from curricle.agents import kernels
+
+    state["step"].add_(1)
+    moments = state["exp_avg"], state["exp_avg_sq"], state["step"]
+    betas = group["betas"]
+    means = *(1 - beta for beta in betas), *(math.log(beta) for beta in betas)
+    given = slope, length, longest, whole, *moments, len(whole), group["lr"], group["eps"], *means
+    kernels.adam[(-(-len(whole) // 1024),)](*given, BLOCK=1024)
 
 
 def _last(shape: Sequence[int]) -> tuple[int, ...]:

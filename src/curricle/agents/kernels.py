@@ -1,4 +1,4 @@
-"""Kernels on a GPU, in Triton: first convolution and pooling (`fused.py`; norms: `norms.py`), PPO's objective.
+"""Kernels on a GPU, in Triton: first convolution and pooling (`fused.py`; norms: `norms.py`), PPO's objective, Adam.
 
 Pictures lie channels-last, one after the other; the number of channels is a power of two. Loaded on a GPU only.
 """
@@ -226,3 +226,27 @@ def clipped(
     tl.store(told + 3, entropy_sum / count)
     tl.store(told + 4, moved_sum / count)
     tl.store(told + 5, cut_sum / count)
+
+
+@triton.jit
+def adam(
+    slope, length, longest, whole, first, second, count, size, rate, eps, fresh, fresh2, fade, fade2,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A step of Adam (Kingma and Ba 2015) by a gradient that is shortened to `longest`; `count` has this step too.
+
+    Of a mean each step replaces a share `fresh`, so that exp(`fade`) is kept.
+    """
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there, done = at < size, tl.load(count).to(tl.float64)
+    short = tl.minimum(longest / (tl.load(length) + 1e-6), 1.0)
+    begun, begun2 = 1 - tl.exp(fade * done), 1 - tl.exp(fade2 * done)  # how much of a mean is there yet
+    down = tl.load(slope + at, mask=there, other=0.0) * short
+    mean, square = tl.load(first + at, mask=there, other=0.0), tl.load(second + at, mask=there, other=0.0)
+    mean += (down - mean) * fresh
+    square += (down * down - square) * fresh2
+    deviation = tl.sqrt(square) / tl.sqrt(begun2.to(tl.float32)) + eps
+    step = mean / deviation * (rate / begun.to(tl.float32))
+    tl.store(whole + at, tl.load(whole + at, mask=there, other=0.0) - step, mask=there)
+    tl.store(first + at, mean, mask=there)
+    tl.store(second + at, square, mask=there)

@@ -5,18 +5,17 @@ of the plain one each takes longer to begin there than to compute.
 """
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from curricle.agents.hardware import TRITON
 from curricle.agents.heads import Choice
 from curricle.agents.nets import Network
 
 FIGURES = ("loss/policy", "loss/value", "policy/entropy", "policy/kl", "policy/clipped")
-TRITON = find_spec("triton") is not None
 ROWS = 256  # that the kernel takes at a time
 
 

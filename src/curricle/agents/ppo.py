@@ -387,8 +387,4 @@ class PPO(Agent):
         course.minibatches += len(batches)
 
     def _step(self, slope: Tensor, optimiser: str = "adam") -> None:
-        """Shorten the gradient if it is too long, and let Adam take it."""
-        short = (self.options.gradient / (torch.linalg.vector_norm(slope) + 1e-6)).clamp(max=1.0)
-        assert self.row.whole.grad is not None
-        torch.mul(slope, short, out=self.row.whole.grad)
-        self.adams[optimiser].step()
+        self.row.descend(slope, self.adams[optimiser], self.options.gradient)
