@@ -79,7 +79,7 @@ def _norms(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
         return lambda block, warps, grid: norms.norm[(grid,)](*given, RELU=relu, ADD=add, **how(block, warps))
 
     def backward(relu: bool, add: bool) -> Callable[[int, int, int], Any]:
-        given = a, b, c, d, gain, means, scales, e, f, sums, images
+        given = a, b, c, d, gain, means, scales, e, f, sums, 4 * channels, images
         named = {"RELU": relu, "ADD": add, "SKIP": add}
         return lambda block, warps, grid: norms.norm_back[(grid,)](*given, **named, **how(block, warps))
 
@@ -96,7 +96,7 @@ def _norms(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
         shapes,
         3 * whole,
     )
-    back = a, b, c, gain, shift, gain2, sums, moments, d, sums.clone(), images
+    back = a, b, c, gain, shift, gain2, sums, moments, d, sums.clone(), 4 * channels, images
     yield Case(
         f"twice_back {stage}",
         lambda block, warps, grid: norms.twice_back[(grid,)](*back, SKIP=True, **how(block, warps)),

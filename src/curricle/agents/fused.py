@@ -7,8 +7,8 @@ what a CPU runs and what the tests compare them with.
 """
 
 import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -94,7 +94,9 @@ class _Pooled(torch.autograd.Function):
 
 class _Normed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, z: Tensor, x: Tensor | None, gain: Tensor, shift: Tensor, eps: float, relu: bool) -> Any:
+    def forward(
+        ctx: Any, z: Tensor, x: Tensor | None, gain: Tensor, shift: Tensor, eps: float, share: "_Share", relu: bool
+    ) -> Any:
         ctx.set_materialize_grads(False)
         z = z.contiguous(memory_format=torch.channels_last)
         x = None if x is None else x.contiguous(memory_format=torch.channels_last)
@@ -105,7 +107,7 @@ class _Normed(torch.autograd.Function):
         given = z, z if x is None else x, gain, shift
         norms.norm[grid](*given, out, joined, means, scales, eps, len(z), **shape)
         ctx.save_for_backward(z, joined, gain, means, scales)
-        ctx.launch = grid, shape
+        ctx.launch, ctx.share = (grid, shape), share
         return (out, joined) if add else out
 
     @staticmethod
@@ -118,16 +120,16 @@ class _Normed(torch.autograd.Function):
         (grid, shape), dz = ctx.launch, torch.empty_like(z)
         add = shape["ADD"]
         dx = torch.empty_like(z) if add else dz
-        shares = torch.empty(len(z), 2, z.shape[1], device=z.device)
         given = dout, djoined, *ctx.saved_tensors
-        norms.norm_back[grid](*given, dz, dx, shares, len(z), SKIP=skip, **shape)
-        dgain, dshift = _added(shares)
-        return dz, dx if add else None, dgain, dshift, None, None
+        norms.norm_back[grid](*given, dz, dx, *ctx.share.room(z), len(z), SKIP=skip, **shape)
+        return dz, dx if add else None, *ctx.share.later(2), None, None, None
 
 
 class _Twice(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, z: Tensor, gain: Tensor, shift: Tensor, gain2: Tensor, shift2: Tensor, *eps: float) -> Any:
+    def forward(
+        ctx: Any, z: Tensor, gain: Tensor, shift: Tensor, gain2: Tensor, shift2: Tensor, share: "_Share", *eps: float
+    ) -> Any:
         ctx.set_materialize_grads(False)
         z = z.contiguous(memory_format=torch.channels_last)
         mid, out = torch.empty_like(z), torch.empty_like(z)
@@ -135,6 +137,7 @@ class _Twice(torch.autograd.Function):
         grid, shape = _shape(z, "twice")
         norms.twice[grid](z, gain, shift, gain2, shift2, mid, out, sums, moments, *eps, len(z), **shape)
         ctx.save_for_backward(z, gain, shift, gain2, sums, moments)
+        ctx.share = share
         return out, mid
 
     @staticmethod
@@ -144,10 +147,58 @@ class _Twice(torch.autograd.Function):
         dout, dz = dout.contiguous(memory_format=torch.channels_last), torch.empty_like(z)
         skip = dmid is not None
         dmid = dmid.contiguous(memory_format=torch.channels_last) if dmid is not None else dout
-        shares = torch.empty(len(z), 4, z.shape[1], device=z.device)
         grid, shape = _shape(z, "twice_back")
-        norms.twice_back[grid](dout, dmid, *ctx.saved_tensors, dz, shares, len(z), SKIP=skip, **shape)
-        return dz, *_added(shares), None, None
+        norms.twice_back[grid](dout, dmid, *ctx.saved_tensors, dz, *ctx.share.room(z), len(z), SKIP=skip, **shape)
+        return dz, *ctx.share.later(4), None, None, None
+
+
+class _Gathered(torch.autograd.Function):
+    """Gains and shifts of all norms: what pictures give to them is added up here, in one product for all."""
+
+    @staticmethod
+    def forward(ctx: Any, shares: "_Shares", *vectors: Tensor) -> tuple[Tensor, ...]:
+        ctx.shares, ctx.sizes = shares, [len(vector) for vector in vectors]
+        return tuple(vector.view_as(vector) for vector in vectors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        return None, *_added(ctx.shares.rows).split(ctx.sizes)
+
+
+class _Shares:
+    """What each picture gives to each gain and shift: a row a picture, there once a norm has something to give."""
+
+    def __init__(self, width: int) -> None:
+        self.width, self.rows = width, torch.empty(0)
+
+
+class _Share(NamedTuple):
+    """The columns of one norm, or of two in a row."""
+
+    shares: _Shares
+    first: int
+    channels: int
+
+    def room(self, z: Tensor) -> tuple[Tensor, int]:
+        """Where the first picture's begin, and how far apart they are."""
+        s = self.shares
+        if len(s.rows) != len(z):
+            s.rows = torch.zeros(len(z), s.width, device=z.device)
+        return s.rows[:, self.first :], s.width
+
+    def later(self, count: int) -> list[Tensor]:
+        """In place of gradients that `_Gathered` makes of the rows."""
+        return [torch.empty(self.channels, device=self.shares.rows.device)] * count
+
+
+class Norm(NamedTuple):
+    """A GroupNorm(1) whose gradients are added up with those of others."""
+
+    gain: Tensor
+    shift: Tensor
+    eps: float
+    share: _Share
 
 
 class _Recast(torch.autograd.Function):
@@ -227,39 +278,56 @@ def pooled(z: Tensor, bias: Tensor | None) -> Tensor:
     return out
 
 
-def normed(z: Tensor, norm: torch.nn.Module, *, relu: bool) -> Tensor:
+def gathered(norms_: Sequence[torch.nn.GroupNorm]) -> list[Norm]:
+    """Norms to go through once each; for `twice` the second one has to follow the first."""
+    shares, first = _Shares(2 * sum(norm.num_channels for norm in norms_)), 0
+    vectors = _Gathered.apply(shares, *(vector for norm in norms_ for vector in (norm.weight, norm.bias)))
+    found = list[Norm]()
+    for norm, gain, shift in zip(norms_, vectors[::2], vectors[1::2], strict=True):
+        found.append(Norm(gain, shift, norm.eps, _Share(shares, first, norm.num_channels)))
+        first += 2 * norm.num_channels
+    return found
+
+
+def normed(z: Tensor, norm: Norm, *, relu: bool) -> Tensor:
     """The norm of z, or of relu(z)."""
-    out: Tensor = _Normed.apply(z, None, norm.weight, norm.bias, norm.eps, relu)
+    out: Tensor = _Normed.apply(z, None, *norm, relu)
     return out
 
 
-def joined(x: Tensor, z: Tensor, norm: torch.nn.Module) -> tuple[Tensor, Tensor]:
+def joined(x: Tensor, z: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
     """The norm of x + relu(z), and x + relu(z) itself."""
-    out, total = _Normed.apply(z, x, norm.weight, norm.bias, norm.eps, True)
+    out, total = _Normed.apply(z, x, *norm, True)
     return out, total
 
 
-def twice(z: Tensor, norm: torch.nn.Module, after: torch.nn.Module) -> tuple[Tensor, Tensor]:
+def twice(z: Tensor, norm: Norm, after: Norm) -> tuple[Tensor, Tensor]:
     """The second norm of the first, and the first."""
-    out, mid = _Twice.apply(z, norm.weight, norm.bias, after.weight, after.bias, norm.eps, after.eps)
+    out, mid = _Twice.apply(z, norm.gain, norm.shift, after.gain, after.shift, norm.share, norm.eps, after.eps)
     return out, mid
 
 
 def through(stages: Sequence["Stage"], x: Tensor) -> Tensor:
     """The stages of an image network over bytes, with all between two convolutions in one kernel."""
-    layers = [layer for stage in stages for layer in stage.modules() if isinstance(layer, torch.nn.Conv2d)]
-    weights = dict[torch.nn.Module, Tensor](
-        zip(layers[1:], recast([layer.weight for layer in layers[1:]]), strict=True)
-    )
+    every = [module for stage in stages for module in stage.modules()]
+    layers = [module for module in every if isinstance(module, torch.nn.Conv2d)]
+    weights = dict(zip(layers[1:], recast([layer.weight for layer in layers[1:]]), strict=True))
+    groups = [module for module in every if isinstance(module, torch.nn.GroupNorm)]
+    norm = dict[torch.nn.Module, Norm](zip(groups, gathered(groups), strict=True))
     for stage, after in zip(stages, [*stages[1:], None], strict=True):
         enter = cast(torch.nn.Conv2d, stage.enter.layer)
         blocks = [cast("tuple[Layer, Layer]", block) for block in stage.blocks]
-        follow = [one.norm for one, _ in blocks] + [after.enter.norm if after else None]
+        follow = [norm[one.norm] for one, _ in blocks] + [norm[after.enter.norm] if after else None]
         x = entered(x, enter) if enter not in weights else pooled(F.conv2d(x, weights[enter], padding=1), enter.bias)
-        inner, x = twice(x, stage.norm, follow[0]) if follow[0] else (normed(x, stage.norm, relu=False),) * 2
+        own, first = norm[stage.norm], follow[0]
+        inner, x = twice(x, own, first) if first else (normed(x, own, relu=False),) * 2
         for (one, two), following in zip(blocks, follow[1:], strict=True):
-            middle = normed(F.conv2d(inner, weights[one.layer], padding=1), two.norm, relu=True)
-            z = F.conv2d(middle, weights[two.layer], padding=1)
+            middle = normed(_convolved(inner, weights, one), norm[two.norm], relu=True)
+            z = _convolved(middle, weights, two)
             inner, x = joined(x, z, following) if following else (x + F.relu(z),) * 2
         x = inner
     return x
+
+
+def _convolved(x: Tensor, weights: Mapping[torch.nn.Conv2d, Tensor], layer: "Layer") -> Tensor:
+    return F.conv2d(x, weights[cast(torch.nn.Conv2d, layer.layer)], padding=1)

@@ -67,11 +67,11 @@ def norm(
 
 @triton.jit
 def norm_back(
-    dout, djoined, z, joined, gain, means, scales, dz, dx, shares, count, size,
+    dout, djoined, z, joined, gain, means, scales, dz, dx, shares, wide, count, size,
     C: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr, SKIP: tl.constexpr, BLOCK: tl.constexpr,
     WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of `norm`; those of gain and shift are left picture by picture, to be added up in a fixed order."""
+    """Gradients of `norm`; those of gain and shift are left picture by picture, in rows `wide` numbers apart."""
     lane = tl.arange(0, BLOCK)
     weight = tl.load(gain + lane % C)
     for picture in range(tl.program_id(0), count, tl.num_programs(0)):
@@ -86,7 +86,7 @@ def norm_back(
                 value = tl.maximum(value, 0.0)
             along += slope * (value - mean) * scale
             level += slope
-        share = shares + 2 * picture * C + tl.arange(0, C)
+        share = shares + picture * wide + tl.arange(0, C)
         tl.store(share, _by_channel(along, C, BLOCK))
         tl.store(share + C, _by_channel(level, C, BLOCK))
         turn, lift = tl.sum(along * weight) / size, tl.sum(level * weight) / size
@@ -154,7 +154,7 @@ def twice(
 
 @triton.jit
 def twice_back(
-    dout, dmid, z, gain, shift, gain2, sums, moments, dz, shares, count, size,
+    dout, dmid, z, gain, shift, gain2, sums, moments, dz, shares, wide, count, size,
     C: tl.constexpr, SKIP: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Gradients of `twice` in two passes: the slope at `mid` is linear in what is read, so its sums need no pass."""
@@ -188,7 +188,7 @@ def twice_back(
             dshift += _by_channel(flat_mid, C, BLOCK)
             dgain += _by_channel(along_mid, C, BLOCK)
         lift, turn = tl.sum(by * dshift) / size, tl.sum(by * dgain) / size
-        share = shares + 4 * picture * C + channel
+        share = shares + picture * wide + channel
         tl.store(share, dgain)
         tl.store(share + C, dshift)
         tl.store(share + 2 * C, dgain2)
