@@ -68,7 +68,7 @@ def _norms(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
     shapes = [s for s in itertools.product(blocks, WARPS, grids) if 4 <= s[0] // (32 * s[1]) <= 32]
 
     def now(kind: str) -> tuple[int, int, int]:
-        grid, named = fused._shape(a, kind)
+        grid, named = fused._shape(a, kind, channels)
         return named["BLOCK"], named["num_warps"], grid[0]
 
     def how(block: int, warps: int) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def _norms(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
     whole, joins = a.numel() * a.element_size(), 2 if side > 8 else 1  # no norm follows the last sum
     yield Case(f"norm relu {stage}", forward(True, False), now("norm"), shapes, 2 * whole, 2)
     yield Case(f"norm join {stage}", forward(True, True), now("norm"), shapes, 4 * whole, joins)
-    yield Case(f"norm_back relu {stage}", backward(True, False), now("norm"), shapes, 3 * whole, 2)
-    yield Case(f"norm_back join {stage}", backward(True, True), now("norm"), shapes, 6 * whole, joins)
+    yield Case(f"norm_back relu {stage}", backward(True, False), now("norm_back"), shapes, 3 * whole, 2)
+    yield Case(f"norm_back join {stage}", backward(True, True), now("norm_back"), shapes, 6 * whole, joins)
     given = a, gain, shift, gain2, shift2, b, c, sums, moments, 1e-5, 1e-5, images
     yield Case(
         f"twice {stage}",
@@ -110,7 +110,7 @@ def _entry(images: int) -> Iterator[Case]:
     picture = {"HEIGHT": 64, "WIDTH": 64, "PIXEL": 4}
     x = torch.randint(0, 256, (images, 64, 64, 3), dtype=torch.uint8, device="cuda")
     padded = torch.zeros(images, 68, 68, 4, dtype=torch.bfloat16, device="cuda")
-    taps, bias = torch.rand(48, 64, device="cuda").bfloat16(), torch.rand(64, device="cuda")
+    taps, bias = torch.rand(64, 3, 3, 3, device="cuda"), torch.rand(64, device="cuda")
     y = torch.randn(images, 32, 32, 64, device="cuda").bfloat16()
     place = torch.randint(0, 10, y.shape, dtype=torch.int8, device="cuda")
     yield Case(
@@ -133,7 +133,7 @@ def _entry(images: int) -> Iterator[Case]:
     yield Case(
         "enter",
         lambda block, warps, lines: kernels.enter[(-(-images * 32 // block), -(-32 // lines))](
-            padded, taps, bias, y, place, images, ROWS=lines, **how(block, warps)
+            padded, taps, bias, y, place, images, COLOURS=3, ROWS=lines, **how(block, warps)
         ),
         (*usual, fused.LINES),
         [(*some, lines) for some in blocks for lines in (4, 8, 16, 32)],

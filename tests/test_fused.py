@@ -52,8 +52,10 @@ def distances(shape, channels, blocks, kind, count=5):
     fused._kind = lambda like: getattr(torch, kind)
     for how in (net.stages, fused.through):
         net.zero_grad()
-        x = net.stages(seen.permute(0, 3, 1, 2).float() / 255) if how is net.stages else how(list(net.stages), seen)
-        out = net.dense(x.permute(0, 2, 3, 1).flatten(1).float())
+        if how is net.stages:
+            out = net.dense(how(seen.permute(0, 3, 1, 2).float() / 255).permute(0, 2, 3, 1).flatten(1))
+        else:
+            out = net.dense.after(how(list(net.stages), net.dense.norm, seen).float())
         (out * torch.arange(out.numel()).view_as(out).sin()).sum().backward()
         found.append([out.detach(), *(p.grad.clone() for p in net.parameters())])
     length = torch.linalg.vector_norm
@@ -111,18 +113,22 @@ def far(size, longest, steps):
         adam.step()
         for value in adam.state[row.whole].values():
             value.zero_()
+    twin = torch.zeros(size, dtype=torch.float16)  # the interpreter knows no bfloat16
     for step in range(steps):
         slope = torch.randn(size) * 10 ** (step % 3 - 1)
         rows[0].descend(slope, adams[0], longest)
         whole, state = rows[1].whole, adams[1].state[rows[1].whole]
-        descend(whole.data, slope, torch.linalg.vector_norm(slope), state, adams[1].param_groups[0], longest)
-    pairs = [(rows[0].whole.data, rows[1].whole.data)]
+        length = torch.linalg.vector_norm(slope)
+        descend(whole.data, slope, length, state, adams[1].param_groups[0], longest, twin if step else None)
+    pairs = [(rows[0].whole.data, rows[1].whole.data), (rows[1].whole.data.half().float() * (steps > 1), twin.float())]
     pairs += [(adams[0].state[rows[0].whole][name], state[name]) for name in ("exp_avg", "exp_avg_sq", "step")]
-    return [float((a - b).abs().max() / a.abs().max()) for a, b in pairs] + [float(rows[0].whole.data.std())]
+    far = [float((a - b).abs().max() / a.abs().max().clamp(min=1e-9)) for a, b in pairs]
+    return far + [float(rows[0].whole.data.std())]
 
 print(json.dumps([far(37, 0.5, 1), far(1024, 1e9, 5), far(2500, 3.0, 40)]))
 """
 SHAPES = [((13, 10, 1), (4, 8), 2), ((9, 9, 2), (16,), 2), ((11, 12, 3), (4, 8), 0), ((16, 12, 3), (16, 32), 1)]
+SHAPES += [((16, 32, 3), (4, 8), 1)]  # whose last pictures are of as many numbers as a block
 OTHERS = [((8, 9, 6), (8,), 1), ((6, 7, 3), (128,), 1)]  # more colours or channels than are fused at first
 
 

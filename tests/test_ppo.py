@@ -16,7 +16,7 @@ from curricle.agents.nets import Network, Symbols
 from curricle.agents.objective import clipped_loss
 from curricle.agents.ppo import PPO, PPOOptions
 from curricle.agents.random import RandomAgent
-from curricle.agents.rollout import Lane, gae
+from curricle.agents.rollout import Lane, gae, play_by_turns
 from curricle.agents.spaces import parts_of
 from curricle.errors import AgentError, RunDamaged
 from curricle.worlds.crafter import Crafter
@@ -360,6 +360,6 @@ def test_a_lane_reads_what_the_world_drew():
     lane.begin([1, 2])
     (shown,) = lane.stage.values()
     assert shown.data_ptr() == vector.engine.observed.ctypes.data and shown.data_ptr() % 4096 == 0
-    lane.collect(agent.actor.look, np.zeros((4, 2, 1), np.float32), 4)
+    play_by_turns([lane], [agent.actor.look], [np.zeros((4, 2, 1), np.float32)], 4)
     assert np.array_equal(shown.numpy(), vector.engine.observed) and shown.any()
     lane.close()

@@ -39,6 +39,34 @@ def test_played_ahead_graphs_agree_with_plain_passes_and_with_a_cpu(world, ahead
     assert len(cpu) == 4 and graphs == pytest.approx(plain, rel=0.02) and plain == pytest.approx(cpu, rel=0.05)
 
 
+@pytest.mark.parametrize("ahead", [0, 0.5])
+def test_weights_in_bfloat16_follow_the_weights(ahead, tmp_path):
+    """Through updates and through a checkpoint, of the network that learns and of the one that plays ahead."""
+    world, options = World64(), PPOOptions(**SMALL, ahead=ahead)
+    agent, other = PPO(world, options), PPO(world, options, seed=1)
+    agent.practise([world.unaltered()], 192, seed=0, report=quiet)
+    agent.save(tmp_path)
+    other.load(tmp_path)
+    for row in (agent.row, other.row, *([agent.actor.row] if ahead else [])):
+        assert torch.equal(row.twin, row.whole.data.bfloat16())
+    before = agent.row.whole.data.clone()
+    for one in (agent, other):
+        one.practise([world.unaltered()], 192, seed=1, report=quiet)
+    assert not torch.equal(agent.row.whole.data, before)
+    assert torch.allclose(agent.row.whole.data, other.row.whole.data, atol=1e-4)
+
+
+@pytest.mark.parametrize("lanes", [2, 3])
+def test_lanes_by_turns_play_what_lanes_side_by_side_do(lanes):
+    """On a CPU each lane has a thread of its own; rounding is all that tells them apart."""
+    courses = []
+    for device in ("cpu", "cuda"):
+        agent, course = PPO(Slots(), PPOOptions(**SMALL, lanes=lanes, bf16=False, device=device)), []
+        agent.practise([Slots().unaltered()], 256, seed=0, report=lambda done, some, to=course: to.append(some))
+        courses.append([figures["policy/entropy"] for figures in course])
+    assert len(courses[0]) == 4 and courses[0] == pytest.approx(courses[1], rel=0.05)
+
+
 @pytest.mark.parametrize("shape, channels", [((64, 64, 3), (64, 128, 128)), ((13, 10, 1), (4, 8)), ((9, 9, 2), (16,))])
 @pytest.mark.parametrize("blocks", [0, 2])
 def test_fused_layers_compute_what_the_plain_ones_do(shape, channels, blocks):

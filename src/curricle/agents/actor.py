@@ -6,14 +6,14 @@ stream that goes before the one that learns, for its passes are short and the wo
 """
 
 import copy
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from curricle.agents.hardware import Graph, Pool, Row, halved
+from curricle.agents.hardware import Graph, Pool, Row, halved, has_twins
 from curricle.agents.nets import Network, Seen
 from curricle.agents.rollout import Lane, Look
 
@@ -23,19 +23,20 @@ class Actor:
 
     def __init__(self, network: Network, device: torch.device, *, ahead: bool, bf16: bool) -> None:
         self.network, self.device, self.bf16 = copy.deepcopy(network) if ahead else network, device, bf16
-        self.row = Row(self.network) if ahead else None
+        self.row = Row(self.network, twins=has_twins(device, bf16)) if ahead else None
         self.stream = torch.cuda.Stream(priority=-1) if ahead and device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def follow(self, network: Network, row: Row) -> None:
         """Become what the network that learns is now."""
         if self.row:
             self.row.whole.data.copy_(row.whole.data)
+            self.row.settle()
             for mine, learnt in zip(self.network.buffers(), network.buffers(), strict=True):
                 mine.copy_(learnt)
 
     @contextmanager
     def stage(self) -> Iterator[None]:
-        """Where lanes work: all in one stream, which sees what was done before and is done when they leave."""
+        """Where lanes play: all in one stream, which sees what was done before and is done when they leave."""
         if self.stream is None:
             yield
             return
@@ -57,18 +58,13 @@ class Actor:
             actions = policy.sample(choice, noise)
             return latents, memory, actions, policy.log_prob(choice, actions), self.network.scale.outward(values)
 
-    def capture(self, graphs: MutableMapping[Any, Graph], lanes: Sequence[Lane]) -> None:
-        """Make the graphs of all lanes."""
-        for lane in lanes:
-            self.looking(graphs, lane)
-
     def looking(self, graphs: MutableMapping[Any, Graph], lane: Lane) -> Look:
         """`look` as a graph of the lane's own."""
         n, key = lane.vector.num_envs, ("look", lane.first, lane.vector.num_envs)
         if key not in graphs:
             graph = graphs[key] = Graph(self.look, pool=Pool(priority=-1) if self.stream else None)
             seen = {name: buffer[0, lane.here] for name, buffer in lane.rollout.seen.items()}
-            mark = torch.zeros(n, 1, dtype=torch.bool, device=self.device)
+            mark = torch.zeros(n if self.network.memory else 0, 1, dtype=torch.bool, device=self.device)
             noise = torch.zeros(n, self.network.policy.noisy, device=self.device)
             graph(seen, lane.memory, lane.before, mark, mark, noise)
         return graphs[key]

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from curricle.agents import kernels, norms
+from curricle.agents.hardware import as_taken
 
 if TYPE_CHECKING:
     from curricle.agents.nets import Layer, Stage
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
 PROGRAMS = 528  # four for each of a large GPU's processors
 PIXEL, WIDEST = 4, 64  # colours that the fused first convolution has room for, and channels it makes of them
 LINES = 8  # rows of pooled pictures that a program of the first convolution makes
+MOST = 16_384  # numbers in a picture that the last norm takes at once
 LARGE = 65_536  # numbers in a picture from which on a norm takes more of them at a time
 RESIDENT = 264, PROGRAMS  # programs of a norm, of large pictures and of others
 SHAPES = {
-    "norm": ((16_384, 16), (4096, 4)),
-    "twice": ((8192, 8), (4096, 4)),
-    "twice_back": ((4096, 8), (2048, 4)),  # four sums at once
+    "norm": ((8192, 8), (4096, 16)),
+    "norm_back": ((16_384, 16), (4096, 4)),
+    "twice": ((8192, 4), (8192, 4)),
+    "twice_back": ((4096, 8), (4096, 8)),  # four sums at once
 }
 """Numbers that a norm takes at a time, and its warps: of large pictures, of others (`benchmarks/kernels.py`, H200)."""
 
@@ -42,13 +45,13 @@ class _Entered(torch.autograd.Function):
         padded = torch.empty(n, 2 * high + 4, 2 * wide + 4, PIXEL, dtype=kind, device=x.device)
         picture = {"HEIGHT": height, "WIDTH": width, "PIXEL": PIXEL}
         kernels.pad[_grid(padded)](x.contiguous(), padded, COLOURS=colours, BLOCK=1024, **picture)
-        taps = torch.zeros(3, 4, PIXEL, channels, dtype=kind, device=x.device)
-        taps[:, :3, :colours] = weight.permute(2, 3, 1, 0) / 255
+        taps = weight.permute(0, 2, 3, 1).contiguous()  # filters of a row lie so (`hardware.Row`)
         y = torch.empty((n, high, wide, channels), dtype=kind, device=x.device)
         place = torch.empty_like(y, dtype=torch.int8)
         shape = {"C": channels, "WIDE": max(16, channels), **picture, **_tile(kind)}
         blocks = -(-n * wide // shape["BLOCK"])
-        kernels.enter[(blocks, -(-high // LINES))](padded, taps, bias, y, place, n, ROWS=LINES, **shape)
+        given = padded, taps, bias, y, place, n
+        kernels.enter[(blocks, -(-high // LINES))](*given, COLOURS=colours, ROWS=LINES, **shape)
         ctx.save_for_backward(padded, place)
         ctx.launch, ctx.colours = shape, colours
         return y.permute(0, 3, 1, 2)
@@ -102,12 +105,11 @@ class _Normed(torch.autograd.Function):
         x = None if x is None else x.contiguous(memory_format=torch.channels_last)
         out, joined, add = torch.empty_like(z), z if x is None else torch.empty_like(z), x is not None
         means, scales = torch.empty(2, len(z), device=z.device)
-        grid, shape = _shape(z, "norm")
-        shape |= {"RELU": relu, "ADD": add}
+        grid, shape = _shape(z, "norm", len(gain))
         given = z, z if x is None else x, gain, shift
-        norms.norm[grid](*given, out, joined, means, scales, eps, len(z), **shape)
+        norms.norm[grid](*given, out, joined, means, scales, eps, len(z), RELU=relu, ADD=add, **shape)
         ctx.save_for_backward(z, joined, gain, means, scales)
-        ctx.launch, ctx.share = (grid, shape), share
+        ctx.kind, ctx.share = {"RELU": relu, "ADD": add}, share
         return (out, joined) if add else out
 
     @staticmethod
@@ -117,11 +119,10 @@ class _Normed(torch.autograd.Function):
         dout = dout.contiguous(memory_format=torch.channels_last)
         skip = djoined is not None
         djoined = djoined.contiguous(memory_format=torch.channels_last) if djoined is not None else dout
-        (grid, shape), dz = ctx.launch, torch.empty_like(z)
-        add = shape["ADD"]
+        (grid, shape), dz, add = _shape(z, "norm_back", ctx.share.channels), torch.empty_like(z), ctx.kind["ADD"]
         dx = torch.empty_like(z) if add else dz
         given = dout, djoined, *ctx.saved_tensors
-        norms.norm_back[grid](*given, dz, dx, *ctx.share.room(z), len(z), SKIP=skip, **shape)
+        norms.norm_back[grid](*given, dz, dx, *ctx.share.room(z), len(z), SKIP=skip, **ctx.kind, **shape)
         return dz, dx if add else None, *ctx.share.later(2), None, None, None
 
 
@@ -134,7 +135,7 @@ class _Twice(torch.autograd.Function):
         z = z.contiguous(memory_format=torch.channels_last)
         mid, out = torch.empty_like(z), torch.empty_like(z)
         sums, moments = torch.empty(len(z), 2, z.shape[1], device=z.device), torch.empty(len(z), 4, device=z.device)
-        grid, shape = _shape(z, "twice")
+        grid, shape = _shape(z, "twice", z.shape[1])
         norms.twice[grid](z, gain, shift, gain2, shift2, mid, out, sums, moments, *eps, len(z), **shape)
         ctx.save_for_backward(z, gain, shift, gain2, sums, moments)
         ctx.share = share
@@ -147,7 +148,7 @@ class _Twice(torch.autograd.Function):
         dout, dz = dout.contiguous(memory_format=torch.channels_last), torch.empty_like(z)
         skip = dmid is not None
         dmid = dmid.contiguous(memory_format=torch.channels_last) if dmid is not None else dout
-        grid, shape = _shape(z, "twice_back")
+        grid, shape = _shape(z, "twice_back", z.shape[1])
         norms.twice_back[grid](dout, dmid, *ctx.saved_tensors, dz, *ctx.share.room(z), len(z), SKIP=skip, **shape)
         return dz, *ctx.share.later(4), None, None, None
 
@@ -242,10 +243,12 @@ def _grid(like: Tensor) -> tuple[int, int]:
     return -(-like[0].numel() // 1024), len(like)
 
 
-def _shape(z: Tensor, kind: str) -> tuple[tuple[int], dict[str, Any]]:
+def _shape(z: Tensor, kind: str, channels: int) -> tuple[tuple[int], dict[str, Any]]:
     """How a norm is launched: its programs, and what each handles at a time: whole pixels, no more than there are."""
-    channels, size = z.shape[1], z[0].numel()
+    size = z[0].numel()
     block, warps = SHAPES[kind][size < LARGE]
+    if channels > block:
+        block, warps = channels, 16
     block = max(channels, min(block, 1 << (size - 1).bit_length()))
     named = {"size": size, "C": channels, "BLOCK": block, "WHOLE": size % block == 0, "num_warps": warps}
     return (min(len(z), RESIDENT[size < LARGE]),), named
@@ -257,7 +260,8 @@ def _tile(kind: torch.dtype) -> dict[str, int]:
 
 
 def recast(weights: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Weights as a convolution takes them here, all in one go; and so their gradients on the way back."""
+    """Weights as a convolution takes them here, cast in one go unless they have twins; so their gradients, back."""
+    weights = [as_taken(weight) for weight in weights]
     kind = _kind(weights[0]) if weights else torch.float32
     return _Recast.apply(kind, *weights) if weights and kind != weights[0].dtype else weights
 
@@ -278,14 +282,14 @@ def pooled(z: Tensor, bias: Tensor | None) -> Tensor:
     return out
 
 
-def gathered(norms_: Sequence[torch.nn.GroupNorm]) -> list[Norm]:
+def gathered(norms_: Sequence[torch.nn.GroupNorm | torch.nn.LayerNorm]) -> list[Norm]:
     """Norms to go through once each; for `twice` the second one has to follow the first."""
-    shares, first = _Shares(2 * sum(norm.num_channels for norm in norms_)), 0
+    shares, first = _Shares(2 * sum(len(norm.weight) for norm in norms_)), 0
     vectors = _Gathered.apply(shares, *(vector for norm in norms_ for vector in (norm.weight, norm.bias)))
     found = list[Norm]()
     for norm, gain, shift in zip(norms_, vectors[::2], vectors[1::2], strict=True):
-        found.append(Norm(gain, shift, norm.eps, _Share(shares, first, norm.num_channels)))
-        first += 2 * norm.num_channels
+        found.append(Norm(gain, shift, norm.eps, _Share(shares, first, len(gain))))
+        first += 2 * len(gain)
     return found
 
 
@@ -307,17 +311,23 @@ def twice(z: Tensor, norm: Norm, after: Norm) -> tuple[Tensor, Tensor]:
     return out, mid
 
 
-def through(stages: Sequence["Stage"], x: Tensor) -> Tensor:
-    """The stages of an image network over bytes, with all between two convolutions in one kernel."""
+def through(stages: Sequence["Stage"], last: torch.nn.LayerNorm, x: Tensor) -> Tensor:
+    """The stages of an image network over bytes and a last norm, with all between two convolutions in one kernel.
+
+    A norm over all numbers of a picture, each with a gain of its own, is one over as many channels of one pixel.
+    """
     every = [module for stage in stages for module in stage.modules()]
     layers = [module for module in every if isinstance(module, torch.nn.Conv2d)]
     weights = dict(zip(layers[1:], recast([layer.weight for layer in layers[1:]]), strict=True))
-    groups = [module for module in every if isinstance(module, torch.nn.GroupNorm)]
+    groups: list[Any] = [module for module in every if isinstance(module, torch.nn.GroupNorm)]
+    count = last.normalized_shape[0]
+    closes = len(stages[-1].blocks) > 0 and count & (count - 1) == 0 and count <= MOST
+    groups += [last] if closes else []
     norm = dict[torch.nn.Module, Norm](zip(groups, gathered(groups), strict=True))
     for stage, after in zip(stages, [*stages[1:], None], strict=True):
         enter = cast(torch.nn.Conv2d, stage.enter.layer)
         blocks = [cast("tuple[Layer, Layer]", block) for block in stage.blocks]
-        follow = [norm[one.norm] for one, _ in blocks] + [norm[after.enter.norm] if after else None]
+        follow = [norm[one.norm] for one, _ in blocks] + [norm.get(after.enter.norm if after else last)]
         x = entered(x, enter) if enter not in weights else pooled(F.conv2d(x, weights[enter], padding=1), enter.bias)
         own, first = norm[stage.norm], follow[0]
         inner, x = twice(x, own, first) if first else (normed(x, own, relu=False),) * 2
@@ -326,7 +336,8 @@ def through(stages: Sequence["Stage"], x: Tensor) -> Tensor:
             z = _convolved(middle, weights, two)
             inner, x = joined(x, z, following) if following else (x + F.relu(z),) * 2
         x = inner
-    return x
+    x = x.permute(0, 2, 3, 1).flatten(1)
+    return x if closes else last(x)
 
 
 def _convolved(x: Tensor, weights: Mapping[torch.nn.Conv2d, Tensor], layer: "Layer") -> Tensor:

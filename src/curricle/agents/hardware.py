@@ -6,6 +6,7 @@ network runs in bfloat16 where that is enough, and rollout and update are replay
 
 import ctypes
 import functools
+import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +49,11 @@ def halved(device: torch.device, wanted: bool) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
+def has_twins(device: torch.device, halves: bool) -> bool:
+    """Whether weights are kept in bfloat16 as well, for products that are made in it."""
+    return device.type == "cuda" and halves
+
+
 @functools.cache
 def keep_heap() -> None:
     """Ask the C library to keep freed memory: threads' heaps otherwise go back to the system after each minibatch.
@@ -81,10 +87,20 @@ def one_thread(device: torch.device) -> Iterator[None]:
         torch.backends.cudnn.benchmark = search
 
 
-class Row:
-    """All parameters of a network side by side in one tensor, shared by lanes; a gradient is one tensor too."""
+def as_taken(weight: Tensor) -> Tensor:
+    """A weight as products take it here: its twin in bfloat16, where a row keeps one."""
+    twin: Tensor | None = getattr(weight, "twin", None)
+    return weight if twin is None or not torch.is_autocast_enabled("cuda") else twin
 
-    def __init__(self, network: nn.Module) -> None:
+
+class Row:
+    """All parameters of a network side by side in one tensor, shared by lanes; a gradient is one tensor too.
+
+    With `twins` there is a second one in bfloat16, so that weights need not be cast anew in every pass: products take
+    their weights from there (`as_taken`), and what changes the row otherwise than by `descend` has to `settle` it.
+    """
+
+    def __init__(self, network: nn.Module, *, twins: bool = False) -> None:
         self.pieces = list(network.parameters())
         self.sizes = [piece.numel() for piece in self.pieces]
         self.whole = nn.Parameter(shared(torch.empty(sum(self.sizes), device=self.pieces[0].device)))
@@ -93,14 +109,33 @@ class Row:
             piece.data = view
         for buffer in network.buffers():
             buffer.data = shared(buffer.data)
+        self.twin = self.whole.data.bfloat16() if twins else None
+        self.twins = list[Tensor]()
+        for piece, view in zip(self.pieces, self._views(self.twin), strict=True) if self.twin is not None else ():
+            self.twins.append(view.requires_grad_())
+            piece.twin = view  # type: ignore[attr-defined]
+
+    def settle(self) -> None:
+        """Let the twin be what the row is."""
+        if self.twin is not None:
+            self.twin.copy_(self.whole.data)
 
     def slope(self, loss: Tensor, out: Tensor | None = None) -> Tensor:
         """The gradient of a loss, in the order of the row."""
-        slopes = torch.autograd.grad(loss, self.pieces, materialize_grads=True)
+        found = torch.autograd.grad(loss, [*self.pieces, *self.twins], allow_unused=True)
+        slopes = [
+            plain if halved is None else halved if plain is None else plain + halved
+            for plain, halved in itertools.zip_longest(found[: len(self.pieces)], found[len(self.pieces) :])
+        ]
         whole = torch.empty_like(self.whole.data) if out is None else out
-        pairs = list(zip(self._views(whole), slopes, strict=True))
-        alike = [pair for pair in pairs if pair[0].stride() == pair[1].stride()]  # on a GPU these are one copy
-        torch._foreach_copy_([view for view, _ in alike], [slope for _, slope in alike])
+        views = self._views(whole)
+        for view, slope in zip(views, slopes, strict=True):
+            if slope is None:  # nothing of it was asked for
+                view.zero_()
+        pairs = [(view, slope) for view, slope in zip(views, slopes, strict=True) if slope is not None]
+        for kind in {slope.dtype for _, slope in pairs}:  # on a GPU these are one copy
+            alike = [(v, slope) for v, slope in pairs if slope.dtype == kind and v.stride() == slope.stride()]
+            torch._foreach_copy_([view for view, _ in alike], [slope for _, slope in alike])
         for view, slope in pairs:
             if view.stride() != slope.stride():
                 view.copy_(slope)
@@ -110,11 +145,13 @@ class Row:
         """Shorten a gradient if it is too long, and let Adam take it; on a GPU in one kernel."""
         length = torch.linalg.vector_norm(slope)
         if slope.is_cuda and TRITON:
-            descend(self.whole.data, slope, length, adam.state[self.whole], adam.param_groups[0], longest)
+            state, group = adam.state[self.whole], adam.param_groups[0]
+            descend(self.whole.data, slope, length, state, group, longest, self.twin)
             return
         assert self.whole.grad is not None
         torch.mul(slope, (longest / (length + 1e-6)).clamp(max=1.0), out=self.whole.grad)
         adam.step()
+        self.settle()
 
     def _views(self, whole: Tensor) -> list[Tensor]:
         """A row's numbers in the shapes of the parameters; filters lie channels-last, as pictures do."""
@@ -126,9 +163,15 @@ class Row:
 
 
 def descend(
-    whole: Tensor, slope: Tensor, length: Tensor, state: Mapping[str, Tensor], group: Mapping[str, Any], longest: float
+    whole: Tensor,
+    slope: Tensor,
+    length: Tensor,
+    state: Mapping[str, Tensor],
+    group: Mapping[str, Any],
+    longest: float,
+    twin: Tensor | None = None,
 ) -> None:
-    """A step of Adam in one kernel, over the state that torch's keeps."""
+    """A step of Adam in one kernel, over the state that torch's keeps; the twin follows."""
     from curricle.agents import kernels
 
     state["step"].add_(1)
@@ -136,7 +179,8 @@ def descend(
     betas = group["betas"]
     means = *(1 - beta for beta in betas), *(math.log(beta) for beta in betas)
     given = slope, length, longest, whole, *moments, len(whole), group["lr"], group["eps"], *means
-    kernels.adam[(-(-len(whole) // 1024),)](*given, BLOCK=1024)
+    both = (whole, False) if twin is None else (twin, True)
+    kernels.adam[(-(-len(whole) // 1024),)](*given, *both, BLOCK=1024)
 
 
 def _last(shape: Sequence[int]) -> tuple[int, ...]:

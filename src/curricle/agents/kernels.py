@@ -50,8 +50,19 @@ def _across(
 
 
 @triton.jit
+def _filters(
+    weight, line: tl.constexpr, COLOURS: tl.constexpr, PIXEL: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr
+):
+    """One line of 3x3 filters over bytes (C, 3, 3, COLOURS), as four pixels of `PIXEL` numbers by `WIDE` channels."""
+    tap, channel = tl.arange(0, 4 * PIXEL)[:, None], tl.arange(0, WIDE)[None, :]
+    real = (tap // PIXEL < 3) & (tap % PIXEL < COLOURS) & (channel < C)
+    at = ((channel * 3 + line) * 3 + tap // PIXEL) * COLOURS + tap % PIXEL
+    return tl.load(weight + at, mask=real, other=0.0) / 255
+
+
+@triton.jit
 def enter(
-    x, weight, bias, y, place, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
+    x, weight, bias, y, place, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, COLOURS: tl.constexpr,
     PIXEL: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Convolution, bias, max-pooling and ReLU of `pad`: the largest picture of the network is never written down.
@@ -64,11 +75,11 @@ def enter(
     near = tl.minimum(at, count * wide - 1)
     picture, column = (near // wide).to(tl.int64), near % wide
     here = x + picture * (2 * high + 4) * (2 * wide + 4) * PIXEL + 2 * column * PIXEL
-    tap, channel = tl.arange(0, 4 * PIXEL), tl.arange(0, WIDE)
-    filters, real = weight + tap[:, None] * C + channel[None, :], (channel < C)[None, :]
-    top = tl.load(filters, mask=real, other=0.0)
-    middle = tl.load(filters + 4 * PIXEL * C, mask=real, other=0.0)
-    bottom = tl.load(filters + 8 * PIXEL * C, mask=real, other=0.0)
+    channel = tl.arange(0, WIDE)
+    real = (channel < C)[None, :]
+    top = _filters(weight, 0, COLOURS, PIXEL, C, WIDE).to(x.dtype.element_ty)
+    middle = _filters(weight, 1, COLOURS, PIXEL, C, WIDE).to(x.dtype.element_ty)
+    bottom = _filters(weight, 2, COLOURS, PIXEL, C, WIDE).to(x.dtype.element_ty)
     level = tl.load(bias + channel, mask=channel < C, other=0.0)[None, :]
     target, ok = (picture * high * wide + column)[:, None] * C + channel[None, :], (at < count * wide)[:, None] & real
     first = tl.program_id(1) * ROWS
@@ -229,13 +240,28 @@ def clipped(
 
 
 @triton.jit
+def watch(targets, moments, count, fresh, BLOCK: tl.constexpr):
+    """Running means of targets and of their squares, and the weight so far: a share `fresh` of each is replaced."""
+    total, square = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, count, BLOCK):
+        row = start + tl.arange(0, BLOCK)
+        value = tl.load(targets + row, mask=row < count, other=0.0)
+        total += value
+        square += value * value
+    mean, mean2, weight = tl.load(moments), tl.load(moments + 1), tl.load(moments + 2)
+    tl.store(moments, mean + (tl.sum(total) / count - mean) * fresh)
+    tl.store(moments + 1, mean2 + (tl.sum(square) / count - mean2) * fresh)
+    tl.store(moments + 2, weight + (1 - weight) * fresh)
+
+
+@triton.jit
 def adam(
     slope, length, longest, whole, first, second, count, size, rate, eps, fresh, fresh2, fade, fade2,
-    BLOCK: tl.constexpr,
+    twin, TWIN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A step of Adam (Kingma and Ba 2015) by a gradient that is shortened to `longest`; `count` has this step too.
 
-    Of a mean each step replaces a share `fresh`, so that exp(`fade`) is kept.
+    Of a mean each step replaces a share `fresh`, so that exp(`fade`) is kept. `twin` gets the new numbers too.
     """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there, done = at < size, tl.load(count).to(tl.float64)
@@ -247,6 +273,9 @@ def adam(
     square += (down * down - square) * fresh2
     deviation = tl.sqrt(square) / tl.sqrt(begun2.to(tl.float32)) + eps
     step = mean / deviation * (rate / begun.to(tl.float32))
-    tl.store(whole + at, tl.load(whole + at, mask=there, other=0.0) - step, mask=there)
+    now = tl.load(whole + at, mask=there, other=0.0) - step
+    tl.store(whole + at, now, mask=there)
+    if TWIN:
+        tl.store(twin + at, now, mask=there)
     tl.store(first + at, mean, mask=there)
     tl.store(second + at, square, mask=there)

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from curricle.agents.bags import bag
+from curricle.agents.hardware import as_taken
 from curricle.agents.heads import Choice, Gauss, Normaliser, head
 from curricle.agents.spaces import Part
 
@@ -39,7 +40,14 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Shapes as the layer's."""
-        x = self.layer(self.norm(x))
+        return self.after(self.norm(x))
+
+    def after(self, x: Tensor) -> Tensor:
+        """What follows the norm."""
+        if isinstance(self.layer, nn.Linear):
+            x = F.linear(x, as_taken(self.layer.weight), self.layer.bias)
+        else:
+            x = self.layer(x)
         return F.relu(x) if self.active else x
 
 
@@ -90,10 +98,9 @@ class Pixels(nn.Module):
         if x.is_cuda and self.fused:
             from curricle.agents.fused import through
 
-            x = through(cast(list[Stage], list(self.stages)), x)
+            x = self.dense.after(through(cast(list[Stage], list(self.stages)), cast(nn.LayerNorm, self.dense.norm), x))
         else:
-            x = self.stages(x.permute(0, 3, 1, 2).float() / 255)
-        x = self.dense(x.permute(0, 2, 3, 1).flatten(1))
+            x = self.dense(self.stages(x.permute(0, 3, 1, 2).float() / 255).permute(0, 2, 3, 1).flatten(1))
         return x
 
 

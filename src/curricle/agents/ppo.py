@@ -23,12 +23,12 @@ from curricle import checkpoint
 from curricle.agent import Agent, Report
 from curricle.agents.actor import Actor
 from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
-from curricle.agents.hardware import Aside, Device, Graph, Row, device_of, halved, may_fork, one_thread
+from curricle.agents.hardware import Aside, Device, Graph, Row, device_of, halved, has_twins, may_fork, one_thread
 from curricle.agents.nets import Network
 from curricle.agents.objective import FIGURES, Weights, objective
 from curricle.agents.player import Player
 from curricle.agents.practice import Course, Scene
-from curricle.agents.rollout import Cut, Lane, Look, Rollout, picked
+from curricle.agents.rollout import Cut, Lane, Look, Rollout, picked, play_by_turns
 from curricle.agents.spaces import Arrays, check_actions, parts_of
 from curricle.agents.team import Team, shared, work_together
 from curricle.errors import AgentError, RunDamaged, explained
@@ -119,7 +119,7 @@ class PPO(Agent):
         """All that learning needs beside the network."""
         o, on_gpu = self.options, self.device.type == "cuda"
         self.actor = Actor(self.network, self.device, ahead=o.ahead > 0, bf16=o.bf16)
-        self.row, self._aside = Row(self.network), Aside(self.device)
+        self.row, self._aside = Row(self.network, twins=has_twins(self.device, o.bf16)), Aside(self.device)
         self.row.whole.grad = torch.zeros_like(self.row.whole)
         self.adams = {
             name: torch.optim.Adam([self.row.whole], lr=o.rate, fused=True, capturable=on_gpu)
@@ -147,8 +147,8 @@ class PPO(Agent):
             course.rollout, course.learnt = self._room(len(owners))
             self.actor.follow(self.network, self.row)
             with self._aside:
-                forks = may_fork(self.device) and not self.options.ahead
-                work_together(course.lanes, partial(self._lane, course), processes=forks)
+                forks, on_gpu = may_fork(self.device) and not self.options.ahead, self.device.type == "cuda"
+                work_together(1 if on_gpu else course.lanes, partial(self._work, course), processes=forks)
         return course.tally.outcomes()
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
@@ -196,6 +196,7 @@ class PPO(Agent):
         """Take up what `arrays` gave."""
         given = {name: torch.from_numpy(arrays[f"network.{name}"].copy()) for name in self.network.state_dict()}
         self.network.load_state_dict(given)
+        self.row.settle()
         for name, tensor in self._moments().items():
             tensor.copy_(torch.from_numpy(arrays[name].copy()))
         self.rollouts, self.scene = state["rollouts"], None
@@ -210,23 +211,28 @@ class PPO(Agent):
 
     def moving(self) -> list[Tensor]:
         """What a step of learning changes."""
-        return [self.row.whole.data, self.network.scale.moments, *self._moments().values()]
+        twin = [] if self.row.twin is None else [self.row.twin]
+        return [self.row.whole.data, *twin, self.network.scale.moments, *self._moments().values()]
 
     # -- rollout ---------------------------------------------------------------------------------------------------
 
-    def _lane(self, course: Course, me: int, team: Team) -> None:
-        """What every lane does in a practice: play, meet, learn, meet, ..."""
-        lane = self._open(course, me)
-        look: Look = self.actor.look
+    def _work(self, course: Course, me: int, team: Team) -> None:
+        """What every worker does in a practice: play, meet, learn, meet, ...; beside a GPU one plays all lanes."""
+        own = range(course.lanes) if self.device.type == "cuda" else (me,)
+        lanes = list[Lane]()
         try:
             with self.actor.stage():
-                if self._captures:  # in turn: a capture bears no company
-                    team.meet(lane, partial(self.actor.capture, self._graphs))
-                    look = self.actor.looking(self._graphs, lane)
+                lanes += (self._open(course, lane) for lane in own)
+                looks: list[Look] = [self.actor.look for _ in lanes]
+                if self._captures:
+                    looks = [self.actor.looking(self._graphs, lane) for lane in lanes]
                 for index in range(course.count):
                     steps, seed = course.length(index), derive(course.seed, "rollout", index)
-                    luck = self.network.policy.luck(generator(seed, "act", me), (steps, lane.vector.num_envs))
-                    cut = lane.collect(look, luck, steps)
+                    lucks = [
+                        self.network.policy.luck(generator(seed, "act", number), (steps, lane.vector.num_envs))
+                        for number, lane in zip(own, lanes, strict=True)
+                    ]
+                    cut = play_by_turns(lanes, looks, lucks, steps)
                     if self.options.ahead:
                         team.meet(cut, partial(self._pass_on, course, index, seed))
                         continue
@@ -235,9 +241,10 @@ class PPO(Agent):
                     team.meet(None, lambda _, done=index + 1: self._close(course, done))  # type: ignore[misc]
                 if self.options.ahead:
                     team.meet(None, lambda _: self._finish(course, course.count))
-                team.meet((lane.vector.snapshot(), lane.keep()), partial(self._keep, course))
+                team.meet([(lane.vector.snapshot(), lane.keep()) for lane in lanes], partial(self._keep, course))
         finally:
-            lane.close()
+            for lane in lanes:
+                lane.close()
 
     def _room(self, count: int) -> tuple[Rollout, Rollout]:
         """Room for a rollout of any length to play and one to learn; kept, because a GPU's graphs read from it."""
@@ -261,7 +268,7 @@ class PPO(Agent):
 
     def _judge(self, course: Course, steps: int, cuts: Sequence[Sequence[Cut]]) -> None:
         """At the meeting after play: advantages."""
-        cut = [one for lane in cuts for one in lane]
+        cut = [one for worker in cuts for one in worker]
         course.rollout.judge(steps, cut, self.actor.worth, self.options.gamma, self.options.trace)
 
     def _pass_on(self, course: Course, index: int, seed: int, cuts: Sequence[Sequence[Cut]]) -> None:
@@ -312,9 +319,11 @@ class PPO(Agent):
         """What else is learnt after a rollout, for agents built on this one; returns figures."""
         return {}
 
-    def _keep(self, course: Course, brought: Sequence[tuple[Mapping[str, NDArray[Any]] | None, Arrays]]) -> None:
+    def _keep(
+        self, course: Course, brought: Sequence[Sequence[tuple[Mapping[str, NDArray[Any]] | None, Arrays]]]
+    ) -> None:
         """At the last meeting: keep where the environments stand."""
-        self.scene = Scene.of(course.settings, course.tally, brought)
+        self.scene = Scene.of(course.settings, course.tally, [lane for worker in brought for lane in worker])
 
     # -- update ----------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Rollouts: a network plays in a vector of sub-environments and keeps what it saw, did and got.
 
-Sub-environments are split into lanes, each with a `WorldVector` of its own, so that two lanes keep two cores busy, and
-beside a GPU one lane's worlds step while the other's network thinks (`team.py`). Lanes never look at each other:
-results depend on how many there are, not on who works them.
+Sub-environments are split into lanes, each with a `WorldVector` of its own, so that two lanes keep two cores busy
+(`team.py`), and beside a GPU one lane's worlds step while the network thinks for the other (`play_by_turns`). Lanes
+never look at each other: results depend on how many there are, not on who works them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -107,7 +107,9 @@ class Lane:
         n, skills = vector.num_envs, rollout.shown.shape[-1]
         self.shown = np.zeros((n, skills), np.bool_)
         self.marks = _host(torch.zeros(2, n, 1, dtype=torch.bool), self.device)  # unlocked something, began an episode
-        self.still = torch.zeros(2, n, 1, dtype=torch.bool, device=self.device)
+        self.still = torch.zeros(2, 0, 1, dtype=torch.bool, device=self.device)  # for networks without memory
+        rooms = [rollout.actions, rollout.log_probs, rollout.values]
+        self.places = [[room[t, self.here] for room in rooms] for t in range(rollout.steps + 1)]
         arrays = vector.lent()
         lent = {} if arrays is None else split(arrays, network.parts, n)
         self.lent = {name: Lent(torch.from_numpy(array), self.device) for name, array in lent.items()}
@@ -117,6 +119,9 @@ class Lane:
             else _host(torch.zeros(n, *part.shape, dtype=_dtype(part)), self.device)
             for name, part in network.parts.items()
         }
+        blank = network.policy.blank
+        self.chosen = _host(torch.zeros(n, *blank.shape, dtype=blank.dtype), self.device)
+        self.ready = torch.cuda.Event() if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.memory = torch.zeros(n, network.memory, device=self.device)
         self.before = torch.zeros(n, network.hidden if network.memory else 0, device=self.device)
 
@@ -139,23 +144,18 @@ class Lane:
         kept["shown"] = self.shown.copy()
         return kept | ({"memory": self.memory.cpu().numpy().copy()} if self.network.memory else {})
 
-    @torch.no_grad()
-    def collect(self, look: Look, noise: NDArray[np.float32], steps: int) -> list[Cut]:
-        """Play `steps` steps and write them into the rollout.
+    def step(self, t: int) -> list[Cut]:
+        """Wait for the actions, and move the worlds; returns the episodes that were cut short."""
+        return self._move(t, self.network.policy.outward(self.wait()))
 
-        Beside a GPU all lanes queue their work on one stream: two networks at once gain nothing there, and graphs that
-        overlap would share workspaces.
-        """
-        luck, cut = torch.from_numpy(noise).to(self.device), list[Cut]()
-        for t in range(steps):
-            actions = self._look(look, t, luck[t])
-            cut += self._step(t, self.network.policy.outward(actions.cpu().numpy()))
-        self._look(look, steps, luck[0]).cpu()  # for the value and the memory that follow; waits until marks were read
-        self.marks.zero_()
-        return cut
+    def wait(self) -> NDArray[Any]:
+        """The actions that were chosen last; what they were chosen by has been read."""
+        if self.ready:
+            self.ready.synchronize()
+        return self.chosen.numpy()
 
-    def _look(self, look: Look, t: int, noise: Tensor) -> Tensor:
-        """See, remember and choose; returns the actions."""
+    def look(self, look: Look, t: int, noise: Tensor) -> None:
+        """See, remember and choose; on a GPU this is only begun."""
         r, here = self.rollout, self.here
         seen = {name: buffer[t, here] for name, buffer in r.seen.items()}
         for name, tensor in seen.items():
@@ -166,11 +166,13 @@ class Lane:
             self.before.copy_(latents)
             self.memory.copy_(memory)
             r.memory[t, here] = memory
-        r.actions[t, here], r.log_probs[t, here], r.values[t, here] = actions, log_probs, values
-        return actions
+        self.chosen.copy_(actions, non_blocking=True)
+        if self.ready:
+            self.ready.record()
+        for place, found in zip(self.places[t], (actions, log_probs, values), strict=True):
+            place.copy_(found)
 
-    def _step(self, t: int, actions: NDArray[Any]) -> list[Cut]:
-        """Move the worlds; returns the episodes that were cut short."""
+    def _move(self, t: int, actions: NDArray[Any]) -> list[Cut]:
         r, here = self.rollout, self.here
         observations, rewards, terminated, truncated, info = self.vector.step(actions)
         ended, shown = terminated | truncated, info["skills"]
@@ -196,6 +198,29 @@ class Lane:
         for memory in self.lent.values():
             memory.close()
         self.vector.close()
+
+
+@torch.no_grad()
+def play_by_turns(
+    lanes: Sequence[Lane], looks: Sequence[Look], noise: Sequence[NDArray[np.float32]], steps: int
+) -> list[Cut]:
+    """Play `steps` steps in some lanes and write them into the rollout; returns the episodes that were cut short.
+
+    A lane's network is only begun before it is the next one's turn, so that a GPU thinks while worlds step. All queue
+    on one stream: two networks at once gain nothing there, and graphs that overlap would share workspaces.
+    """
+    lucks, cut = [torch.from_numpy(some).to(lane.device) for lane, some in zip(lanes, noise, strict=True)], list[Cut]()
+    turns = list(zip(lanes, looks, lucks, strict=True))
+    for lane, look, luck in turns:
+        lane.look(look, 0, luck[0])
+    for t in range(steps):
+        for lane, look, luck in turns:
+            cut += lane.step(t)
+            lane.look(look, t + 1, luck[(t + 1) % steps])  # the last one for the value and the memory that follow
+    for lane in lanes:
+        lane.wait()
+        lane.marks.zero_()
+    return cut
 
 
 def picked(tensor: Tensor, rows: Tensor) -> Tensor:

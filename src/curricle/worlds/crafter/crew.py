@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from curricle.errors import UsageError
 from curricle.worlds.crafter.kernel import kernel
-from curricle.worlds.crafter.signals import count, read, rest, write
+from curricle.worlds.crafter.signals import count, pause, read, rest, write
 from curricle.worlds.crafter.slices import STOP, follow, prepare
 
 ROUND: Final = 0
@@ -23,8 +23,12 @@ DONE: Final = 16
 AWAKE: Final = 24
 LINE: Final = 8
 """Numbers that one line of a cache holds: what different threads write lies in different lines."""
+SOON: Final = 20_000
+"""How often a thread looks in vain before it prepares what may be needed next: about a millisecond.
+
+What is begun is finished, and steps of a rollout that follow each other closely would have to wait for it."""
 PATIENCE: Final = 200_000
-"""How often a thread looks in vain before it sleeps: some milliseconds."""
+"""How often it looks in vain before it sleeps: some ten milliseconds, longer than a network takes to choose actions."""
 
 
 @kernel
@@ -61,11 +65,12 @@ def _serve(control: Any, me: int, seen: int, others: int, states: Any, lo: int, 
                 return -1
         if me == 0 and read(control, DONE) == others:
             return seen
-        if ready < hi:
+        if ready < hi and idle >= SOON:
             prepare(states, ready, me, b)
             ready += 1
             continue
         idle += 1
+        pause()
         if idle % 64 == 0:
             rest()
         if me > 0 and idle >= PATIENCE:

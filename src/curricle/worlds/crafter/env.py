@@ -5,6 +5,7 @@
 `crafter.Env(seed=seed)` would play. Observations are `pixels`, `symbols` (see symbols.py) or `text`.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -54,11 +55,15 @@ class CrafterVector(WorldVector):
         self.engine = Engine(len(settings), view, exact=exact, size=size, threads=threads)
         self.single_observation_space = space_of(observation, size)
         self.single_action_space = gymnasium.spaces.Discrete(len(r.ACTIONS))
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._seeded = False
         for index, setting in enumerate(settings):
             self.assign(index, setting)
+
+    @functools.cached_property
+    def observation_space(self) -> gymnasium.Space[Any]:  # type: ignore[override]
+        """Of all environments; made when it is asked for, since of many pictures it takes as long as a rollout."""
+        return batch_space(self.single_observation_space, self.num_envs)
 
     def assign(self, index: int, setting: Setting) -> None:
         """Give a sub-environment another setting, from its next reset on."""

@@ -5,6 +5,7 @@
 table there); the noise masks stay as in stock Crafter except for "very common", which widens them.
 """
 
+import functools
 from typing import Final, Literal, Self
 
 import numpy as np
@@ -102,8 +103,9 @@ _BIRTHS: Final = {"cow": 0.985, "zombie": 0.993, "skeleton": 0.95}
 _CROWDS: Final = {"none": 0.0, "few": 0.4, "normal": 1.0, "many": 2.5}
 
 
+@functools.lru_cache(64)
 def knobs_of(setting: CrafterSetting) -> NDArray[np.void]:
-    """The numbers of a setting, as an array of one KNOBS record."""
+    """The numbers of a setting, as an array of one KNOBS record, which is not to be written to."""
     numbers = np.zeros(1, KNOBS)
     k = numbers[0]
     k["area"], k["length"], k["day"] = setting.area, setting.episode_length, setting.day_length
@@ -127,4 +129,5 @@ def knobs_of(setting: CrafterSetting) -> NDArray[np.void]:
     )
     for index, item in enumerate(r.ITEMS):
         k["start_items"][index] = getattr(setting, item if index <= r.ENERGY else f"start_{item}")
+    numbers.flags.writeable = False
     return numbers

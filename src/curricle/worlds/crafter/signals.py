@@ -4,10 +4,12 @@ Numbers of an array that several threads read and write, in one order that all o
 
 - `read(array, at)` and `write(array, at, value)`;
 - `count(array, at)`: add one;
+- `pause()`: wait for some ten nanoseconds and leave the core to its other thread, where it has a way to say so;
 - `rest()`: let another thread of this core go first.
 """
 
 import os
+import platform
 from typing import Any, Final
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -17,6 +19,7 @@ from numba.extending import intrinsic
 
 _WORD: Final = ir.IntType(64)
 ORDER: Final = "seq_cst"
+_PAUSES: Final = {"x86_64": "llvm.x86.sse2.pause", "AMD64": "llvm.x86.sse2.pause"}
 
 
 def _place(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
@@ -35,6 +38,13 @@ def _writing(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 def _counting(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     builder.atomic_rmw("add", _place(context, builder, signature.args[0], *arguments), _WORD(1), ORDER)
+    return context.get_dummy_value()
+
+
+def _pausing(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    if name := _PAUSES.get(platform.machine()):
+        kind = ir.FunctionType(ir.VoidType(), [])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])  # type: ignore[no-untyped-call]
     return context.get_dummy_value()
 
 
@@ -58,6 +68,10 @@ def _count(typing: Any, array: Any, at: Any) -> Any:
     return types.void(array, types.int64), _counting
 
 
+def _pause(typing: Any) -> Any:
+    return types.void(), _pausing
+
+
 def _rest(typing: Any) -> Any:
     return types.void(), _resting
 
@@ -65,4 +79,5 @@ def _rest(typing: Any) -> Any:
 read: Any = intrinsic(_read)
 write: Any = intrinsic(_write)
 count: Any = intrinsic(_count)
+pause: Any = intrinsic(_pause)
 rest: Any = intrinsic(_rest)
