@@ -80,10 +80,10 @@ def craftax(python: str) -> None:
 
 def engine(view: str, exact: bool, threads: int = 1, count: int = 64) -> Any:
     """An engine of stock environments, ready and compiled."""
-    from curricle.worlds.crafter.engine import Engine
+    from curricle.worlds.crafter.engine import engines
     from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
 
-    made = Engine(count, view, exact=exact, threads=threads)  # type: ignore[arg-type]
+    made = engines([count], view, exact=exact, threads=threads)[0]  # type: ignore[arg-type]
     made.states["upcoming"] = knobs_of(CrafterSetting())[0]
     made.states["seed"] = np.arange(count)
     made.reset()

@@ -152,6 +152,13 @@ class VectorWorld(World):
     def vector(self, settings: Sequence[knobs.Setting]) -> WorldVector:
         """One sub-environment a setting."""
 
+    def by_turns(self, groups: Sequence[Sequence[knobs.Setting]]) -> Sequence[WorldVector]:
+        """A vector for each group of settings, for a caller who never moves two at once and closes all together.
+
+        A world that has threads may let these vectors share them.
+        """
+        return [self.vector(group) for group in groups]
+
     def names(self, shown: NDArray[np.bool_]) -> list[str]:
         """The skills of one row of `info["skills"]`."""
         return [skill.name for skill, yes in zip(self.skills, shown, strict=True) if yes]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter.engine import Engine
+from curricle.worlds.crafter.engine import engines
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
 
 
 def fuzz(steps: int, view: Any, seed: int, count: int = 32) -> None:
     """Play, change settings at resets, throw players about, and check what must always hold."""
-    rng, engine = np.random.default_rng(seed), Engine(count, view, exact=bool(seed % 2))
+    rng, engine = np.random.default_rng(seed), engines([count], view, exact=bool(seed % 2))[0]
     engine.states["seed"] = rng.integers(2**31 - 1, size=count)
     for i in range(count):
         engine.states["upcoming"][i] = knobs_of(CrafterSetting.sample(rng))[0]

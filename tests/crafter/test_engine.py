@@ -12,7 +12,7 @@ import pytest
 from curricle.errors import UsageError
 from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter import symbols
-from curricle.worlds.crafter.engine import Engine, View
+from curricle.worlds.crafter.engine import Engine, View, engines
 from curricle.worlds.crafter.extras import has_water
 from curricle.worlds.crafter.looks import LOOKS
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
@@ -21,7 +21,7 @@ from curricle.worlds.crafter.world import Crafter
 
 
 def _engine(count: int, view: View = "symbols", threads: int = 1, exact: bool = True) -> Engine:
-    engine = Engine(count, view, threads=threads, exact=exact)
+    engine = engines([count], view, threads=threads, exact=exact)[0]
     engine.states["upcoming"], engine.states["seed"] = knobs_of(CrafterSetting())[0], np.arange(count)
     engine.reset()
     return engine
@@ -81,6 +81,28 @@ def test_episodes_prepared_beforehand_are_those_that_begin_in_place(exact: bool)
     assert (one.states["episode"] > 3).all() and one.states.tobytes() == three.states.tobytes()
     assert np.array_equal(one.observed, three.observed) and len(one._board.spares.records) == 0
     three.close()
+
+
+def test_engines_that_share_their_threads_play_what_others_do() -> None:
+    """By turns, in pauses of which threads prepare episodes for both."""
+    together, alone = engines([3, 5], threads=3), [_engine(3), _engine(5)]
+    for engine, other in zip(together, alone, strict=True):
+        engine.states[:] = other.states
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        for pair in zip(together, alone, strict=True):
+            actions, over = rng.integers(0, 17, len(pair[0].states)), rng.random(len(pair[0].states)) < 0.3
+            for engine in pair:
+                engine.states["step"][over] = 10_000
+                engine.play(actions, renew=True)
+            assert pair[0].states.tobytes() == pair[1].states.tobytes()
+            assert np.array_equal(pair[0].observed, pair[1].observed)
+        time.sleep(0.01)
+    made = together[0]._board.spares.records["episode"]
+    assert _soon(lambda: (made[[1, 2, 4, 5, 6, 7]] > 3).all()) and not made[[0, 3]].any(), "the caller prepares none"
+    together[0].close()
+    with pytest.raises(UsageError, match="were closed"):
+        together[1].play(np.zeros(5, np.int64))
 
 
 def test_a_spare_is_taken_only_if_it_is_the_next_episode() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from curricle.errors import ValueRefused
 from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter.engine import Engine
+from curricle.worlds.crafter.engine import engines
 from curricle.worlds.crafter.extras import has_water
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
 
@@ -16,7 +16,7 @@ WORLDS = 50
 
 def worlds(steps: int = 0, **values: Any) -> np.ndarray:
     """States of many worlds of one setting, after some steps of doing nothing (the dead begin again)."""
-    engine = Engine(WORLDS, "state", exact=False)
+    engine = engines([WORLDS], "state", exact=False)[0]
     engine.states["upcoming"] = knobs_of(CrafterSetting.of(values))[0]
     engine.states["seed"] = np.arange(WORLDS)
     engine.reset()
@@ -117,7 +117,7 @@ def test_start() -> None:
 
 
 def test_a_setting_holds_from_the_next_reset_on() -> None:
-    engine = Engine(2, "state")
+    engine = engines([2], "state")[0]
     engine.states["upcoming"] = knobs_of(CrafterSetting())[0]
     engine.reset()
     engine.states["upcoming"][1] = knobs_of(CrafterSetting(area=32, start_wood=7))[0]

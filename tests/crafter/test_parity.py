@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter.engine import ALIVE, Engine
+from curricle.worlds.crafter.engine import ALIVE, engines
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
 from curricle.worlds.crafter.twin import Difference, OrderedEnv, Twin
 
@@ -63,7 +63,7 @@ def test_a_difference_is_named() -> None:
 @pytest.mark.parametrize("view", ["pixels", "symbols", "state"])
 def test_the_engine_plays_successive_episodes_of_the_reference(view: str) -> None:
     env, rng = OrderedEnv(seed=21), np.random.default_rng(2)
-    engine = Engine(2, view)  # type: ignore[arg-type]
+    engine = engines([2], view)[0]  # type: ignore[arg-type]
     engine.states["upcoming"], engine.states["seed"] = knobs_of(CrafterSetting())[0], (21, 22)
     engine.reset()
     pixels, ended = env.reset(), 0

@@ -222,7 +222,7 @@ class PPO(Agent):
         lanes = list[Lane]()
         try:
             with self.actor.stage():
-                lanes += (self._open(course, lane) for lane in own)
+                lanes += self._open(course, own)
                 looks: list[Look] = [self.actor.look for _ in lanes]
                 if self._captures:
                     looks = [self.actor.looking(self._graphs, lane) for lane in lanes]
@@ -255,16 +255,21 @@ class PPO(Agent):
             self._rooms, self._graphs = (played, room() if self.options.ahead else played), {}
         return self._rooms
 
-    def _open(self, course: Course, me: int) -> Lane:
-        """Make a lane's environments, and go on from where the last practice left them if the settings are the same."""
-        first, last = course.span(me)
-        typed = [self.vectors.setting(values) for values in course.settings[first:last]]
-        lane = Lane(self.vectors.vector(typed), first, course.rollout, self.actor.network)
-        if scene := course.continued(self.scene):
-            lane.resume(scene.arrays, scene.world(me))
-        else:
-            lane.begin([derive(course.seed, "world", i) % 2**31 for i in range(first, last)])
-        return lane
+    def _open(self, course: Course, own: Sequence[int]) -> list[Lane]:
+        """Make lanes' environments, and go on from where the last practice left them if the settings are the same."""
+        spans, scene = [course.span(lane) for lane in own], course.continued(self.scene)
+        typed = [self.vectors.setting(values) for values in course.settings]
+        vectors = self.vectors.by_turns([typed[first:last] for first, last in spans])
+        lanes = [
+            Lane(vector, first, course.rollout, self.actor.network)
+            for vector, (first, _) in zip(vectors, spans, strict=True)
+        ]
+        for number, lane, (first, last) in zip(own, lanes, spans, strict=True):
+            if scene:
+                lane.resume(scene.arrays, scene.world(number))
+            else:
+                lane.begin([derive(course.seed, "world", i) % 2**31 for i in range(first, last)])
+        return lanes
 
     def _judge(self, course: Course, steps: int, cuts: Sequence[Sequence[Cut]]) -> None:
         """At the meeting after play: advantages."""
@@ -274,7 +279,7 @@ class PPO(Agent):
     def _pass_on(self, course: Course, index: int, seed: int, cuts: Sequence[Sequence[Cut]]) -> None:
         """At the meeting after play, if the next rollout is to be played while this one is learnt."""
         steps = course.length(index)
-        batches = self._batches(course, steps, seed)
+        batches = course.batches(steps, seed, self.options.epochs, self.options.minibatches)
         self._judge(course, steps, cuts)  # the last one may still be learnt meanwhile
         self._finish(course, index)
         course.learnt.copy(course.rollout, steps)
@@ -335,16 +340,9 @@ class PPO(Agent):
         choice, values = self.network.decide(latents, batch["memory"])  # heads in full: ratios of policies are delicate
         return objective(self.network, choice, values, batch, Weights(o.clip, o.value, o.entropy))
 
-    def _batches(self, course: Course, steps: int, seed: int) -> list[Tensor]:
-        """The rows of every minibatch, in several passes over a rollout."""
-        o, rows, full = self.options, steps * course.learnt.count, self.options.steps * course.learnt.count
-        size = max(1, min(rows, full) // o.minibatches if course.count == 1 else full // o.minibatches)
-        orders = [generator(seed, "shuffle", epoch).permutation(rows) for epoch in range(o.epochs)]
-        return [b for order in orders for b in torch.from_numpy(order).split(size) if len(b) == min(size, rows)]  # type: ignore[no-untyped-call]
-
     def _update(self, course: Course, steps: int, seed: int, me: int, team: Team) -> None:
         """Learn from a rollout; on a CPU lanes share each minibatch out, a GPU takes it whole."""
-        data, batches = course.learnt.rows(), self._batches(course, steps, seed)
+        data, batches = course.learnt.rows(), course.batches(steps, seed, self.options.epochs, self.options.minibatches)
         if me == 0:
             course.begin(len(FIGURES), self.device)
         if self.device.type == "cuda":

@@ -17,6 +17,7 @@ from curricle.agent import Report
 from curricle.agents.episodes import Tally
 from curricle.agents.rollout import Rollout
 from curricle.agents.spaces import Arrays
+from curricle.seeds import generator
 
 Settings = list[dict[str, Any]]
 
@@ -62,7 +63,7 @@ class Course:
 
     def __init__(self, settings: Settings, lanes: int, budget: int, steps: int, seed: int) -> None:
         self.settings, self.lanes, self.budget, self.seed = settings, min(lanes, len(settings)), budget, seed
-        self.total = -(-budget // len(settings))
+        self.total, self.steps = -(-budget // len(settings)), steps
         self.count = max(1, self.total // steps)
 
     report: Report
@@ -75,6 +76,13 @@ class Course:
     def length(self, index: int) -> int:
         """Steps of a rollout: the first ones are a step longer where the budget does not divide."""
         return self.total // self.count + (index < self.total % self.count)
+
+    def batches(self, steps: int, seed: int, passes: int, minibatches: int) -> list[Tensor]:
+        """The rows of every minibatch, in several passes over a rollout of so many steps."""
+        rows, full = steps * len(self.settings), self.steps * len(self.settings)
+        size = max(1, min(rows, full) // minibatches if self.count == 1 else full // minibatches)
+        orders = [generator(seed, "shuffle", number).permutation(rows) for number in range(passes)]
+        return [b for order in orders for b in torch.from_numpy(order).split(size) if len(b) == min(size, rows)]  # type: ignore[no-untyped-call]
 
     def span(self, lane: int) -> tuple[int, int]:
         """First sub-environment of a lane, and the first of the next lane."""

@@ -32,10 +32,11 @@ PATIENCE: Final = 200_000
 
 
 @kernel
-def _post(control: Any, order: int, others: int) -> int:
+def _post(control: Any, order: int, part: int, others: int) -> int:
     """Give an order; returns how many are asleep."""
     write(control, DONE, 0)
     write(control, ORDER, order)
+    write(control, ORDER + 1, part)
     write(control, ROUND, read(control, ROUND) + 1)
     asleep = 0
     for me in range(1, others + 1):
@@ -44,30 +45,40 @@ def _post(control: Any, order: int, others: int) -> int:
 
 
 @kernel
-def _serve(control: Any, me: int, seen: int, others: int, states: Any, lo: int, hi: int, b: Any, p: Any) -> int:
-    """Carry out orders on a slice; returns the number of the last one, or -1 if that was to stop.
+def _edge(bounds: Any, part: int, me: int, crew: int) -> int:
+    """Where the slice of a thread begins in a part; it ends where the next one's begins."""
+    return int(bounds[part] + (bounds[part + 1] - bounds[part]) * me // crew)
+
+
+@kernel
+def _serve(control: Any, me: int, seen: int, crew: int, bounds: Any, states: Any, b: Any, p: Any) -> int:
+    """Carry out orders on slices; returns the number of the last one, or -1 if that was to stop.
 
     The caller (0) carries out one and waits for the others; they go on until there is none for a while, and meanwhile
-    prepare what may be needed next.
+    prepare what may be needed next, each for the environments of its own slices, which no other touches.
     """
     write(control, AWAKE + LINE * me, 1)
-    idle, ready = 0, hi
+    idle, part, ready = 0, len(bounds) - 1, 0
     while True:
         if read(control, ROUND) != seen:
             seen, idle = seen + 1, 0
-            order = read(control, ORDER)
+            order, part = read(control, ORDER), read(control, ORDER + 1)
             if order != STOP:
-                follow(order, states, lo, hi, me, b, p)
+                follow(order, states, _edge(bounds, part, me, crew), _edge(bounds, part, me + 1, crew), me, b, p)
             if me > 0:
-                ready = lo
+                part, ready = 0, _edge(bounds, 0, me, crew)
                 count(control, DONE)
             if order == STOP:
                 return -1
-        if me == 0 and read(control, DONE) == others:
+        if me == 0 and read(control, DONE) == crew - 1:
             return seen
-        if ready < hi and idle >= SOON:
-            prepare(states, ready, me, b)
-            ready += 1
+        if me > 0 and part < len(bounds) - 1 and idle >= SOON:
+            if ready < _edge(bounds, part, me + 1, crew):
+                prepare(states, ready, me, b)
+                ready += 1
+            else:
+                part += 1
+                ready = _edge(bounds, part, me, crew) if part < len(bounds) - 1 else 0
             continue
         idle += 1
         pause()
@@ -81,39 +92,35 @@ def _serve(control: Any, me: int, seen: int, others: int, states: Any, lo: int, 
 
 
 class Crew:
-    """The caller and its threads, each with a slice of the environments."""
+    """The caller and its threads, each with a slice of the environments; an order is for one part of them."""
 
-    def __init__(self, states: NDArray[Any], slices: Sequence[tuple[int, int]], board: Any, pictures: Any) -> None:
-        self._first, *rest_ = slices
-        self._given, self._seen = (states, board, pictures), 0
-        self._control = np.zeros(AWAKE + LINE * (len(slices) + 1), np.int64)
-        self._bells = [threading.Semaphore(0) for _ in rest_]
-        for me, ((lo, hi), bell) in enumerate(zip(rest_, self._bells, strict=True), 1):
-            given = self._control, bell, me, lo, hi, *self._given
+    def __init__(self, states: NDArray[Any], bounds: Sequence[int], threads: int, board: Any, pictures: Any) -> None:
+        self._given, self._seen, self.size = (np.array(bounds, np.int64), states, board, pictures), 0, threads
+        self._control = np.zeros(AWAKE + LINE * (threads + 1), np.int64)
+        self._bells = [threading.Semaphore(0) for _ in range(1, threads)]
+        for me, bell in enumerate(self._bells, 1):
+            given = self._control, bell, me, threads, *self._given
             threading.Thread(target=_work, args=given, daemon=True, name=f"crafter-{me}").start()
         self.close = weakref.finalize(self, _dismiss, self._control, self._bells)
 
-    def follow(self, order: int) -> None:
-        """Have an order carried out everywhere."""
+    def follow(self, order: int, part: int) -> None:
+        """Have an order carried out in a part of the environments."""
         if self._bells and not self.close.alive:
             raise UsageError("these environments were closed, and their threads are gone; make new ones")
-        states, board, pictures = self._given
-        _give(self._control, self._bells, order)
-        self._seen = _serve(self._control, 0, self._seen, len(self._bells), states, *self._first, board, pictures)
+        _give(self._control, self._bells, order, part)
+        self._seen = _serve(self._control, 0, self._seen, self.size, *self._given)
 
 
-def _work(
-    control: NDArray[Any], bell: threading.Semaphore, me: int, lo: int, hi: int, states: Any, board: Any, pictures: Any
-) -> None:
+def _work(control: NDArray[Any], bell: threading.Semaphore, me: int, crew: int, *given: Any) -> None:
     """What a thread does; it knows nothing of its crew, so that one that is forgotten can go."""
     seen = 0
     while seen >= 0:
         bell.acquire()
-        seen = _serve(control, me, seen, 0, states, lo, hi, board, pictures)
+        seen = _serve(control, me, seen, crew, *given)
 
 
-def _give(control: NDArray[Any], bells: Sequence[threading.Semaphore], order: int) -> None:
-    if _post(control, order, len(bells)):
+def _give(control: NDArray[Any], bells: Sequence[threading.Semaphore], order: int, part: int = 0) -> None:
+    if _post(control, order, part, len(bells)):
         for me, bell in enumerate(bells, 1):
             if not control[AWAKE + LINE * me]:
                 bell.release()

@@ -2,13 +2,14 @@
 
 State is one array of records. A call is cut into fixed slices of environments, one a thread (`crew.py`); kernels
 release the GIL, and no environment looks at another, so results do not depend on the number of threads. `play` steps,
-`renew` follows what ended with the next episode. The first call compiles, which takes about a minute once; after
-that kernels come from numba's cache on disk.
+`renew` follows what ended with the next episode. Engines made together share their threads. The first call compiles,
+which takes about a minute once; after that kernels come from numba's cache on disk.
 """
 
 import itertools
 import math
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from curricle.worlds.crafter.state import OVERFLOW, SLOTS, STATE
 from curricle.worlds.crafter.step import stock_daylight
 from curricle.worlds.crafter.textures import pictures
 
-__all__ = ["ALIVE", "DIED", "TIMED_OUT", "Engine", "View"]
+__all__ = ["ALIVE", "DIED", "TIMED_OUT", "Engine", "View", "engines"]
 View = Literal["state", "symbols", "pixels"]
 _WORDS_A_PIXEL: Final = 2
 _PAGE: Final = 4096
@@ -39,56 +40,20 @@ def on_pages(*shape: int) -> NDArray[np.uint8]:
 
 
 class Engine:
-    """Environments of one view ("state", "symbols" or "pixels"), stepped together."""
+    """Environments of one view ("state", "symbols" or "pixels"), moved together; `engines` makes them."""
 
-    def __init__(
-        self,
-        count: int,
-        view: View = "symbols",
-        *,
-        exact: bool = True,
-        size: int = 64,
-        threads: int = 1,
-    ) -> None:
-        self.states = np.zeros(count, STATE)
+    def __init__(self, part: int, here: slice, states: NDArray[Any], view: View, board: Board, crew: Crew) -> None:
+        self._part, self._board, self._crew = part, board, crew
         self.view: View = view
-        self.size = size
-        unit = size // r.VIEW_X
-        self.states["exact"] = exact
-        self.states["night_words"] = _WORDS_A_PIXEL * r.VIEW_X * r.VIEW_Y * unit**2
-        self.rewards = np.zeros(count)
-        self.ends = np.zeros(count, np.uint8)
-        self.skills = np.zeros((count, len(r.ACHIEVEMENTS)), np.bool_)
-        self.observed = on_pages(count, *self.shape)
-        self.final = np.zeros((count, *self.shape), np.uint8)
-        threads = max(1, min(threads, count))
-        edges = [count * t // threads for t in range(threads + 1)]
-        self._board = Board(
-            mask=np.zeros(count, np.bool_),
-            actions=np.zeros(count, np.int64),
-            rewards=self.rewards,
-            ends=self.ends,
-            skills=self.skills,
-            faults=np.zeros(count, np.uint8),
-            observed=self.observed,
-            final=self.final,
-            symbols=view == "symbols",
-            daylight=stock_daylight(),
-            tables=fields(),
-            work=np.zeros(threads, SCRATCH),
-            spares=spares_of(self.states, threads > 1),
+        self.states, self.rewards, self.ends, self.skills = (
+            whole[here] for whole in (states, board.rewards, board.ends, board.skills)
         )
-        painted = pictures(unit, unit) if view == "pixels" else None
-        self._crew = Crew(self.states, list(itertools.pairwise(edges)), self._board, painted)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one observation."""
-        return {"state": (0,), "symbols": (symbols.WIDTH,), "pixels": (self.size, self.size, 3)}[self.view]
+        self.observed, self.final = board.observed[here], board.final[here]
+        self._mask, self._actions, self._faults = board.mask[here], board.actions[here], board.faults[here]
 
     def reset(self, mask: NDArray[np.bool_] | None = None) -> None:
         """Begin a new episode, everywhere or where the mask says."""
-        self._board.mask[:] = True if mask is None else mask
+        self._mask[:] = True if mask is None else mask
         self._follow(BEGIN)
 
     def play(self, actions: NDArray[np.int64], renew: bool = False) -> None:
@@ -96,7 +61,7 @@ class Engine:
 
         With `renew`, what ended is followed by the next episode at once: threads then meet only once a step.
         """
-        self._board.actions[:] = actions
+        self._actions[:] = actions
         self._follow(GO_ON if renew else PLAY)
 
     def renew(self) -> None:
@@ -104,12 +69,42 @@ class Engine:
         self._follow(RENEW)
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Let the threads go, also those of engines that were made together with this one: they are the same."""
         self._crew.close()
 
     def _follow(self, order: int) -> None:
         """Have an order carried out, and stop at a fault inside a kernel."""
-        self._crew.follow(order)
-        if (faults := self._board.faults).any():
-            which = int(np.flatnonzero(faults == OVERFLOW)[0])
+        self._crew.follow(order, self._part)
+        if self._faults.any():
+            which = int(np.flatnonzero(self._faults == OVERFLOW)[0])
             raise CurricleError(f"Crafter environment {which}: more than {SLOTS} objects (SLOTS in state.py)")
+
+
+def engines(
+    counts: Sequence[int], view: View = "symbols", *, exact: bool = True, size: int = 64, threads: int = 1
+) -> list[Engine]:
+    """Engines of so many environments each, which share their threads and so are to be moved by turns."""
+    count, bounds = sum(counts), [0, *itertools.accumulate(counts)]
+    states, unit = np.zeros(count, STATE), size // r.VIEW_X
+    states["exact"] = exact
+    states["night_words"] = _WORDS_A_PIXEL * r.VIEW_X * r.VIEW_Y * unit**2
+    shapes: dict[View, tuple[int, ...]] = {"state": (0,), "symbols": (symbols.WIDTH,), "pixels": (size, size, 3)}
+    threads = max(1, min(threads, *counts))
+    board = Board(
+        mask=np.zeros(count, np.bool_),
+        actions=np.zeros(count, np.int64),
+        rewards=np.zeros(count),
+        ends=np.zeros(count, np.uint8),
+        skills=np.zeros((count, len(r.ACHIEVEMENTS)), np.bool_),
+        faults=np.zeros(count, np.uint8),
+        observed=on_pages(count, *shapes[view]),
+        final=np.zeros((count, *shapes[view]), np.uint8),
+        symbols=view == "symbols",
+        daylight=stock_daylight(),
+        tables=fields(),
+        work=np.zeros(threads, SCRATCH),
+        spares=spares_of(states, threads > 1),
+    )
+    crew = Crew(states, bounds, threads, board, pictures(unit, unit) if view == "pixels" else None)
+    ranges = [slice(*edges) for edges in itertools.pairwise(bounds)]
+    return [Engine(part, here, states, view, board, crew) for part, here in enumerate(ranges)]

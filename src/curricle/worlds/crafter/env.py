@@ -20,7 +20,7 @@ from curricle.world import WorldVector
 from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter import symbols
 from curricle.worlds.crafter.chart import chart_of, frame_of
-from curricle.worlds.crafter.engine import ALIVE, DIED, TIMED_OUT, Engine, View
+from curricle.worlds.crafter.engine import ALIVE, DIED, TIMED_OUT, Engine, View, engines
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
 from curricle.worlds.crafter.state import STATE
 from curricle.worlds.crafter.text import LONGEST, describe
@@ -37,8 +37,12 @@ def space_of(observation: Observation, size: int) -> gymnasium.Space[Any]:
     return gymnasium.spaces.Text(LONGEST, charset="".join(map(chr, range(32, 127))) + "\n")
 
 
+def _view(observation: Observation) -> View:
+    return "state" if observation == "text" else observation
+
+
 class CrafterVector(WorldVector):
-    """Many environments in one engine."""
+    """Many environments in one engine; `by_turns` makes several that share their threads."""
 
     def __init__(
         self,
@@ -49,16 +53,30 @@ class CrafterVector(WorldVector):
         size: int = 64,
         threads: int = 1,
         autoreset: bool = True,
+        engine: Engine | None = None,
     ) -> None:
         self.num_envs, self.observation, self.autoreset = len(settings), observation, autoreset
-        view: View = "state" if observation == "text" else observation
-        self.engine = Engine(len(settings), view, exact=exact, size=size, threads=threads)
+        (own,) = (
+            [engine]
+            if engine
+            else engines([len(settings)], _view(observation), exact=exact, size=size, threads=threads)
+        )
+        self.engine = own
         self.single_observation_space = space_of(observation, size)
         self.single_action_space = gymnasium.spaces.Discrete(len(r.ACTIONS))
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._seeded = False
         for index, setting in enumerate(settings):
             self.assign(index, setting)
+
+    @classmethod
+    def by_turns(
+        cls, groups: Sequence[Sequence[CrafterSetting]], observation: Observation, **how: Any
+    ) -> list["CrafterVector"]:
+        """A vector for each group of settings; with all threads at the service of the one that is stepped."""
+        own = engines([len(group) for group in groups], _view(observation), **how)
+        size = how.get("size", 64)
+        return [cls(group, observation, size=size, engine=e) for group, e in zip(groups, own, strict=True)]
 
     @functools.cached_property
     def observation_space(self) -> gymnasium.Space[Any]:  # type: ignore[override]

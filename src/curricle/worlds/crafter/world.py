@@ -163,11 +163,16 @@ class Crafter(VectorWorld):
 
     def vector(self, settings: Sequence[AnySetting]) -> CrafterVector:
         """One sub-environment a setting."""
-        fitting = [setting for setting in settings if isinstance(setting, CrafterSetting)]
-        if len(fitting) != len(settings):
-            raise UsageError(f"crafter-v1 needs settings of its own, CrafterSetting, not {settings!r}")
+        return self.by_turns([settings])[0]
+
+    def by_turns(self, groups: Sequence[Sequence[AnySetting]]) -> list[CrafterVector]:
+        """A vector for each group, which all threads step when it is its turn."""
+        fitting = [[setting for setting in group if isinstance(setting, CrafterSetting)] for group in groups]
+        if [len(group) for group in fitting] != [len(group) for group in groups]:
+            raise UsageError(f"crafter-v1 needs settings of its own, CrafterSetting, not {groups!r}")
         o = self.options
-        return CrafterVector(fitting, o.observation, exact=o.exact, size=o.size, threads=min(o.threads, _cores()))
+        how = {"exact": o.exact, "size": o.size, "threads": min(o.threads, _cores())}
+        return CrafterVector.by_turns(fitting, o.observation, **how)
 
     def headline(self, rates: Mapping[str, float]) -> float:
         """Crafter's score, in percent."""
