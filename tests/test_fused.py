@@ -96,6 +96,40 @@ def far(count, actions, rows):
 
 print(json.dumps([far(*case) for case in json.loads(sys.argv[1])]))
 """
+DRAWN = """
+import json
+import gymnasium, torch
+from curricle.agents import objective
+from curricle.agents.heads import Choice, Normaliser
+
+def far(count, actions):
+    # actions that the kernel draws differently, and how far odds and values are from the plain ones
+    torch.manual_seed(count)
+    network = torch.nn.Module()
+    network.policy, network.scale = Choice(4, gymnasium.spaces.Discrete(actions)), Normaliser(0.9)
+    network.scale.watch(3 + 2 * torch.randn(50))
+    choice, noise = (2 * torch.randn(count, actions)).log_softmax(-1), torch.rand(count, 1)
+    noise[:2] = torch.tensor([[0.0], [1.0]])[:count]
+    given = choice, torch.randn(count), noise
+    plain = objective.chosen(network, *given)
+    quick = objective.drawn(*given, network.scale.moments)
+    return [float((a - b).abs().max()) for a, b in zip(plain, quick)] + [len(set(plain[0].tolist()))]
+
+print(json.dumps([far(200, 17), far(1, 2), far(65, 6)]))
+"""
+WATCH = """
+import json
+import torch
+from curricle.agents.heads import Normaliser
+from curricle.agents.kernels import watch
+
+plain, quick = Normaliser(0.9), torch.zeros(3)
+for count in (1, 100, 1500):
+    targets = 5 + 3 * torch.randn(count)
+    plain.watch(targets)
+    watch[(1,)](targets, quick, count, 1 - 0.9, BLOCK=1024)
+print(json.dumps([plain.moments.tolist(), quick.tolist()]))
+"""
 ADAM = """
 import json, math
 import torch
@@ -164,6 +198,16 @@ def test_so_they_do_in_half_precision_up_to_its_rounding():
 def test_pictures_that_are_nearly_even_keep_their_digits():
     for output, gradient in interpreted(EVEN):
         assert output < 2e-3 and gradient < 2e-2
+
+
+def test_actions_drawn_by_the_kernel_are_the_plain_ones():
+    for actions, odds, values, kinds in interpreted(DRAWN):
+        assert actions == 0 and odds < 1e-5 and values < 1e-5 and kinds > 0
+
+
+def test_values_are_watched_by_the_kernel_as_by_the_plain_normaliser():
+    plain, quick = interpreted(WATCH)
+    assert quick == pytest.approx(plain, rel=1e-5) and plain[2] == pytest.approx(1 - 0.9**3)
 
 
 def test_the_objective_of_the_kernel_is_the_plain_one():

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from curricle.agents.hardware import Graph, Pool, Row, halved, has_twins
 from curricle.agents.nets import Network, Seen
+from curricle.agents.objective import chosen
 from curricle.agents.rollout import Lane, Look
 
 
@@ -54,9 +55,7 @@ class Actor:
                 latents = self.network.encode(seen).float()
             memory = self.network.recall(memory, before, latents, unlocked, fresh)
             choice, values = self.network.decide(latents, memory)
-            policy = self.network.policy
-            actions = policy.sample(choice, noise)
-            return latents, memory, actions, policy.log_prob(choice, actions), self.network.scale.outward(values)
+            return latents, memory, *chosen(self.network, choice, values, noise)
 
     def looking(self, graphs: MutableMapping[Any, Graph], lane: Lane) -> Look:
         """`look` as a graph of the lane's own."""

@@ -260,28 +260,6 @@ class Lent:
             self.open = False
 
 
-class Porter:
-    """Copies to a GPU in a stream of their own, beside what it computes meanwhile; on a CPU there is nothing to do."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.stream = torch.cuda.Stream(priority=-1) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-
-    def follow(self) -> None:
-        """Let no copy begin before all that is queued by now is done: it may still read what is overwritten."""
-        if self.stream:
-            self.stream.wait_stream(torch.cuda.current_stream())
-
-    @contextmanager
-    def carrying(self) -> Iterator[None]:
-        """Copy in here; what is queued afterwards waits for it."""
-        if self.stream is None:
-            yield
-            return
-        with torch.cuda.stream(self.stream):
-            yield
-        torch.cuda.current_stream().wait_stream(self.stream)
-
-
 class Aside:
     """Work done beside the caller's, one piece at a time: in a thread, on a GPU also in a stream of its own.
 

@@ -6,7 +6,6 @@ Pictures lie channels-last, one after the other; the number of channels is a pow
 import triton
 import triton.language as tl
 
-NOWHERE = tl.constexpr(-(2**31))  # below the bits of any number above zero
 NONE = tl.constexpr(9)  # the place of a maximum that ReLU cut off; others are 0 to 8, row by row
 
 
@@ -29,27 +28,25 @@ def pad(
 
 @triton.jit
 def _across(
-    here, column, line, level, top, middle, bottom, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PIXEL: tl.constexpr,
+    here, column, line, top, middle, bottom, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PIXEL: tl.constexpr,
     BLOCK: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The largest of three neighbours in a line of the convolution, a third of each pooling window; as keys.
-
-    The bits of a number above zero, taken for a whole number, are in its order; the lowest four, which none of its
-    users would miss, say where it lay: in the last two the first of three columns is 2, and the last 0.
-    """
+    """The largest of three neighbours in a line of the convolution, and which it is: a third of each pooling window."""
     COLUMNS: tl.constexpr = 2 * ((WIDTH + 1) // 2) + 4
     tap = tl.arange(0, 4 * PIXEL)
-    best = tl.full((BLOCK, WIDE), NOWHERE, tl.int32)
-    for k in tl.static_range(3):
+    best = tl.full((BLOCK, WIDE), float("-inf"), tl.float32)
+    which = tl.full((BLOCK, WIDE), 0, tl.int32)
+    for k in range(3):
         j = 2 * column - 1 + k
         inside = (line >= 0) & (line < HEIGHT) & (j >= 0) & (j < WIDTH)
         patch = here[:, None] + ((line + 1) * COLUMNS + k) * PIXEL + tap[None, :]
-        seen = tl.dot(tl.load(patch), top, tl.broadcast_to(level, (BLOCK, WIDE)), input_precision="ieee")
+        seen = tl.dot(tl.load(patch), top, input_precision="ieee")
         seen = tl.dot(tl.load(patch + COLUMNS * PIXEL), middle, seen, input_precision="ieee")
         seen = tl.dot(tl.load(patch + 2 * COLUMNS * PIXEL), bottom, seen, input_precision="ieee")
-        key = (seen.to(tl.int32, bitcast=True) & -16) | (2 - k)
-        best = tl.maximum(best, tl.where(inside[:, None], key, NOWHERE))
-    return best
+        value = tl.where(inside[:, None], seen, float("-inf"))
+        higher = value > best
+        best, which = tl.where(higher, value, best), tl.where(higher, k, which)
+    return best, which
 
 
 @triton.jit
@@ -86,17 +83,17 @@ def enter(
     level = tl.load(bias + channel, mask=channel < C, other=0.0)[None, :]
     target, ok = (picture * high * wide + column)[:, None] * C + channel[None, :], (at < count * wide)[:, None] & real
     first = tl.program_id(1) * ROWS
-    line = _across(here, column, 2 * first - 1, level, top, middle, bottom, HEIGHT, WIDTH, PIXEL, BLOCK, WIDE)
+    above, where = _across(here, column, 2 * first - 1, top, middle, bottom, HEIGHT, WIDTH, PIXEL, BLOCK, WIDE)
     for row in range(first, tl.minimum(first + ROWS, high)):
-        best = line | 8  # the first of three lines is 2 in the two bits before those of columns
-        line = _across(here, column, 2 * row, level, top, middle, bottom, HEIGHT, WIDTH, PIXEL, BLOCK, WIDE)
-        best = tl.maximum(best, line | 4)
-        line = _across(here, column, 2 * row + 1, level, top, middle, bottom, HEIGHT, WIDTH, PIXEL, BLOCK, WIDE)
-        best = tl.maximum(best, line)
-        value = (best & -16).to(tl.float32, bitcast=True)
-        where = 8 - 3 * (best >> 2 & 3) - (best & 3)
-        tl.store(y + target + row * wide * C, tl.maximum(value, 0.0), mask=ok)
-        tl.store(place + target + row * wide * C, tl.where(value > 0, where, NONE).to(tl.int8), mask=ok)
+        best = above
+        for half in tl.static_range(2):
+            above, which = _across(here, column, 2 * row + half, top, middle, bottom, HEIGHT, WIDTH, PIXEL, BLOCK, WIDE)
+            higher = above > best
+            best, where = tl.where(higher, above, best), tl.where(higher, 3 * half + 3 + which, where)
+        best += level
+        tl.store(y + target + row * wide * C, tl.maximum(best, 0.0), mask=ok)
+        tl.store(place + target + row * wide * C, tl.where(best > 0, where, NONE).to(tl.int8), mask=ok)
+        where = which
 
 
 @triton.jit
@@ -240,6 +237,27 @@ def clipped(
     tl.store(told + 3, entropy_sum / count)
     tl.store(told + 4, moved_sum / count)
     tl.store(told + 5, cut_sum / count)
+
+
+@triton.jit
+def choose(
+    choice, noise, values, moments, actions, log_probs, worths, count, ACTIONS: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Draw actions by log-probabilities and uniform numbers; what these were, and values on the world's scale."""
+    row, column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDE)[None, :]
+    ok = row < count
+    real = ok[:, None] & (column < ACTIONS)
+    odds = tl.load(choice + row[:, None] * ACTIONS + column, mask=real, other=float("-inf"))
+    luck = tl.load(noise + row, mask=ok, other=0.0)
+    below = (tl.cumsum(tl.exp(odds), 1) < luck[:, None]) & real
+    action = tl.minimum(tl.sum(below.to(tl.int32), 1), ACTIONS - 1)
+    tl.store(actions + row, action.to(tl.int64), mask=ok)
+    tl.store(log_probs + row, tl.sum(tl.where(column == action[:, None], odds, 0.0), 1), mask=ok)
+    weight = tl.maximum(tl.load(moments + 2), 1e-2)
+    mean = tl.load(moments) / weight
+    spread = tl.sqrt(tl.maximum(tl.load(moments + 1) / weight - mean * mean, 1e-2))
+    tl.store(worths + row, tl.load(values + row, mask=ok, other=0.0) * spread + mean, mask=ok)
 
 
 @triton.jit

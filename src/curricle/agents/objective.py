@@ -1,7 +1,7 @@
-"""PPO's objective over a minibatch: the clipped policy loss, the value loss and the entropy; and figures about them.
+"""PPO's objective over a minibatch: the clipped policy loss, the value loss and the entropy; and how actions are drawn.
 
-In plain torch, and for discrete actions on a GPU as one kernel that makes the gradient too: of the hundred small steps
-of the plain one each takes longer to begin there than to compute.
+In plain torch, and for discrete actions on a GPU as one kernel each, which for the objective makes the gradient too: of
+the hundred small steps of the plain one each takes longer to begin there than to compute.
 """
 
 from collections.abc import Mapping
@@ -25,6 +25,26 @@ class Weights(NamedTuple):
     clip: float
     value: float
     entropy: float
+
+
+def chosen(network: Network, choice: Tensor, values: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Actions drawn by some noise, their log-probabilities, and values on the world's scale."""
+    if choice.is_cuda and TRITON and isinstance(network.policy, Choice):
+        return drawn(choice, values, noise, network.scale.moments)
+    actions = network.policy.sample(choice, noise)
+    return actions, network.policy.log_prob(choice, actions), network.scale.outward(values)
+
+
+def drawn(choice: Tensor, values: Tensor, noise: Tensor, moments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for discrete actions, in one kernel."""
+    from curricle.agents.kernels import choose
+
+    choice, values, noise, (count, actions) = choice.contiguous(), values.contiguous(), noise.contiguous(), choice.shape
+    made = choice.new_empty(count, dtype=torch.int64), torch.empty_like(values), torch.empty_like(values)
+    wide = 1 << (actions - 1).bit_length()
+    block = max(1, min(64, ROWS * 32 // wide))
+    choose[(-(-count // block),)](choice, noise, values, moments, *made, count, ACTIONS=actions, WIDE=wide, BLOCK=block)
+    return made
 
 
 def objective(

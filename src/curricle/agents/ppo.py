@@ -138,7 +138,8 @@ class PPO(Agent):
         owners = share_out(len(designs), self.options.environments)
         if not budget:
             return Tally(self.vectors, designs, owners).outcomes()
-        settings = [dict(self.vectors.setting(designs[owner].setting).values) for owner in owners]
+        each = [dict(self.vectors.setting(design.setting).values) for design in designs]
+        settings = [each[owner] for owner in owners]
         course = Course(settings, self.options.lanes, budget, self.options.steps, seed)
         course.tally, course.report = Tally(self.vectors, designs, owners), report
         if scene := course.continued(self.scene):
@@ -258,8 +259,9 @@ class PPO(Agent):
     def _open(self, course: Course, own: Sequence[int]) -> list[Lane]:
         """Make lanes' environments, and go on from where the last practice left them if the settings are the same."""
         spans, scene = [course.span(lane) for lane in own], course.continued(self.scene)
-        typed = [self.vectors.setting(values) for values in course.settings]
-        vectors = self.vectors.by_turns([typed[first:last] for first, last in spans])
+        typed = {id(values): self.vectors.setting(values) for values in {id(v): v for v in course.settings}.values()}
+        groups = [[typed[id(values)] for values in course.settings[first:last]] for first, last in spans]
+        vectors = self.vectors.by_turns(groups)
         lanes = [
             Lane(vector, first, course.rollout, self.actor.network)
             for vector, (first, _) in zip(vectors, spans, strict=True)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from curricle.agents.hardware import Lent, Porter
+from curricle.agents.hardware import Lent
 from curricle.agents.nets import Network
 from curricle.agents.spaces import Arrays, Part, final, split
 from curricle.agents.team import shared
@@ -122,7 +122,6 @@ class Lane:
         blank = network.policy.blank
         self.chosen = _host(torch.zeros(n, *blank.shape, dtype=blank.dtype), self.device)
         self.ready = torch.cuda.Event() if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self.porter = Porter(self.device)
         self.memory = torch.zeros(n, network.memory, device=self.device)
         self.before = torch.zeros(n, network.hidden if network.memory else 0, device=self.device)
 
@@ -159,9 +158,8 @@ class Lane:
         """See, remember and choose; on a GPU this is only begun."""
         r, here = self.rollout, self.here
         seen = {name: buffer[t, here] for name, buffer in r.seen.items()}
-        with self.porter.carrying():
-            for name, tensor in seen.items():
-                tensor.copy_(self.stage[name], non_blocking=True)
+        for name, tensor in seen.items():
+            tensor.copy_(self.stage[name], non_blocking=True)
         unlocked, fresh = self.marks.to(self.device, non_blocking=True) if self.network.memory else self.still
         latents, memory, actions, log_probs, values = look(seen, self.memory, self.before, unlocked, fresh, noise)
         if self.network.memory:
@@ -214,7 +212,6 @@ def play_by_turns(
     lucks, cut = [torch.from_numpy(some).to(lane.device) for lane, some in zip(lanes, noise, strict=True)], list[Cut]()
     turns = list(zip(lanes, looks, lucks, strict=True))
     for lane, look, luck in turns:
-        lane.porter.follow()
         lane.look(look, 0, luck[0])
     for t in range(steps):
         for lane, look, luck in turns:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from curricle.worlds.crafter.kernel import kernel
+from curricle.worlds.crafter.lanes import move32
 from curricle.worlds.crafter.state import STATE
 from curricle.worlds.crafter.step import reset
 
@@ -29,6 +30,7 @@ _CHUNKS: Final = _places("chunk_order")
 _TWISTER: Final = _places("mt")
 _WHOLE: Final = _places(*(name for name in STATE.names or () if name not in {*_LISTED, "chunk_order", "mt"}))
 _SETTING: Final = _places("upcoming")
+_SIZE: Final = STATE.itemsize
 
 
 class Spares(NamedTuple):
@@ -42,14 +44,17 @@ class Spares(NamedTuple):
 def spares_of(states: NDArray[Any], used: bool) -> Spares:
     """Room for the spares of some environments, or, where there is no thread to make them, none."""
     records = np.zeros(len(states) if used else 0, STATE)
-    here, there = (some.view(np.uint8).reshape(len(some), STATE.itemsize) for some in (states, records))
-    return Spares(records, here, there)
+    return Spares(records, states.view(np.uint8), records.view(np.uint8))
 
 
 @kernel
 def _copy(source: Any, target: Any, i: int, at: int, size: int) -> None:
-    for k in range(at, at + size):
-        target[i, k] = source[i, k]
+    """Some bytes of record i, 32 at a time."""
+    start = i * _SIZE + at
+    for k in range(start, start + size - 31, 32):
+        move32(target, k, source, k)
+    for k in range(start + size // 32 * 32, start + size):
+        target[k] = source[k]
 
 
 @kernel
@@ -58,7 +63,7 @@ def fits(p: Any, s: Any, i: int) -> bool:
     if len(p.records) == 0 or p.records[i].seed != s.seed or p.records[i].episode != s.episode + 1:
         return False
     for k in range(_SETTING[0, 0], _SETTING[0, 0] + _SETTING[0, 1]):  # by bytes, which forgets no knob
-        if p.here[i, k] != p.there[i, k]:
+        if p.here[i * _SIZE + k] != p.there[i * _SIZE + k]:
             return False
     return bool(p.records[i].exact == s.exact)
 
