@@ -115,6 +115,9 @@ class WorldVector(VectorEnv[Any, Any, Any]):
         """
         return None
 
+    def rouse(self) -> None:
+        """Be told that a step will follow soon: threads that went to sleep may wake up meanwhile."""
+
     @abstractmethod
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None

@@ -12,6 +12,7 @@ import pytest
 from curricle.errors import UsageError
 from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter import symbols
+from curricle.worlds.crafter.crew import AWAKE, LINE
 from curricle.worlds.crafter.engine import Engine, View, engines
 from curricle.worlds.crafter.extras import has_water
 from curricle.worlds.crafter.looks import LOOKS
@@ -114,6 +115,20 @@ def test_a_spare_is_taken_only_if_it_is_the_next_episode() -> None:
     engine.states["seed"][3] = 99
     engine.reset()
     assert engine.states["thirst"].tolist() == [0.0, 0.0, 7.0, 0.0]
+    engine.close()
+
+
+def test_threads_that_sleep_wake_before_they_are_needed() -> None:
+    engine = _engine(4, threads=3)
+    awake = engine._crew._control[AWAKE + LINE : AWAKE + 3 * LINE : LINE]
+    assert _soon(lambda: not awake.any()), "they sleep after a while"
+    seen, patience = np.zeros(2, np.bool_), time.monotonic() + 60
+    while not seen.all() and time.monotonic() < patience:  # they are awake for some milliseconds only
+        engine.rouse()
+        time.sleep(0)
+        seen |= awake > 0
+    assert seen.all() and _soon(lambda: not awake.any()), "and sleep again"
+    _run(engine, 3)
     engine.close()
 
 

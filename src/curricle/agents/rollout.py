@@ -212,6 +212,7 @@ def play_by_turns(
     lucks, cut = [torch.from_numpy(some).to(lane.device) for lane, some in zip(lanes, noise, strict=True)], list[Cut]()
     turns = list(zip(lanes, looks, lucks, strict=True))
     for lane, look, luck in turns:
+        lane.vector.rouse()
         lane.look(look, 0, luck[0])
     for t in range(steps):
         for lane, look, luck in turns:

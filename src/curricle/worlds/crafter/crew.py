@@ -110,6 +110,10 @@ class Crew:
         _give(self._control, self._bells, order, part)
         self._seen = _serve(self._control, 0, self._seen, self.size, *self._given)
 
+    def rouse(self) -> None:
+        """Wake those who sleep, as an order will come soon."""
+        _ring(self._control, self._bells)
+
 
 def _work(control: NDArray[Any], bell: threading.Semaphore, me: int, crew: int, *given: Any) -> None:
     """What a thread does; it knows nothing of its crew, so that one that is forgotten can go."""
@@ -121,9 +125,14 @@ def _work(control: NDArray[Any], bell: threading.Semaphore, me: int, crew: int, 
 
 def _give(control: NDArray[Any], bells: Sequence[threading.Semaphore], order: int, part: int = 0) -> None:
     if _post(control, order, part, len(bells)):
-        for me, bell in enumerate(bells, 1):
-            if not control[AWAKE + LINE * me]:
-                bell.release()
+        _ring(control, bells)
+
+
+def _ring(control: NDArray[Any], bells: Sequence[threading.Semaphore]) -> None:
+    """Wake who is asleep; one who is just waking hears it twice, and looks around once more before it sleeps again."""
+    for me, bell in enumerate(bells, 1):
+        if not control[AWAKE + LINE * me]:
+            bell.release()
 
 
 def _dismiss(control: NDArray[Any], bells: Sequence[threading.Semaphore]) -> None:

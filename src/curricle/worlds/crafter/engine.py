@@ -68,6 +68,10 @@ class Engine:
         """Follow every episode that ended with the next one; `final` keeps its last observation."""
         self._follow(RENEW)
 
+    def rouse(self) -> None:
+        """Wake the threads, as a call will come soon."""
+        self._crew.rouse()
+
     def close(self) -> None:
         """Let the threads go, also those of engines that were made together with this one: they are the same."""
         self._crew.close()

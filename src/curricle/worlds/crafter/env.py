@@ -144,6 +144,10 @@ class CrafterVector(WorldVector):
         """Where observations are drawn or written."""
         return None if self.observation == "text" else self.engine.observed
 
+    def rouse(self) -> None:
+        """Wake the threads."""
+        self.engine.rouse()
+
     def close(self, **kwargs: Any) -> None:
         """Let the threads go."""
         self.engine.close()
