@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import on_cpus
 import pytest
 import safetensors.numpy
 import torch
@@ -147,6 +148,7 @@ def whole_run(about, folder):
 def rank(number, count, port, work, about, folder):
     """What one process does: lead the others through some work, or follow."""
     torch.set_num_threads(1)
+    on_cpus.allow()
     if count > 1:
         where = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": count, "MASTER_PORT": port}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in where.items()}}
@@ -195,6 +197,26 @@ def near(one, other):
     assert first.keys() == second.keys()
     for name, array in first.items():
         np.testing.assert_allclose(array, second[name], rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+WAYS = {
+    "fsdp": {"fsdp": True},
+    "zero2": {"deepspeed": {"zero_optimization": {"stage": 2}}},
+    "zero3": {"deepspeed": {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": "auto"}}},
+}
+AUTO = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps", "gradient_clipping")
+for way in ("zero2", "zero3"):
+    WAYS[way]["deepspeed"] |= dict.fromkeys(AUTO, "auto")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_way(way, launched, tmp_path):
+    alone = launched(1, updates, {}, tmp_path / "alone")
+    both = launched(2, updates, {"trl": WAYS[way]}, tmp_path / "both")
+    near(alone / "first", both / "first")
+    near(alone, both)
+    both = launched(2, updates, {"trl": WAYS[way], "begin": str(alone / "first")}, tmp_path / "later")
+    near(alone, both)
 
 
 @pytest.mark.parametrize("options", [{"step_weight": 1.0}, {"lora": 4}], ids=["all weights", "adapter"])

@@ -1,0 +1,164 @@
+"""Sharing: what ranks hold of an agent's model. All of it each, or a part, by accelerate's FSDP2 or DeepSpeed's ZeRO.
+
+Parts are asked for in TRL's words (`fsdp`, `deepspeed` in `agent.trl`) or accelerate's (`accelerate launch --use_fsdp`,
+`--use_deepspeed`, a config file of its own), and cut by accelerate. Ours is only when: before anything is loaded or
+learnt, once, so that one optimiser lasts as long as its agent and is in its checkpoints (`llm/shards.py`).
+"""
+
+import importlib.util
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from curricle import ranks
+from curricle.agents.grpo.settings import LearningOptions
+from curricle.errors import AgentError
+from curricle.llm.causal import Causal
+
+LOG = logging.getLogger("curricle")
+FSDP, DEEPSPEED = "fsdp", "deepspeed"
+LAUNCHED = {"ACCELERATE_USE_DEEPSPEED": DEEPSPEED, "ACCELERATE_USE_FSDP": FSDP, "ACCELERATE_USE_MEGATRON_LM": "megatron"}
+"""What accelerate's launcher says by, and what it asks for."""
+
+
+def asked(added: Mapping[str, Any]) -> tuple[str, str]:
+    """By what the model is to be taken apart ("": by nothing), and where that was said."""
+    for way in (DEEPSPEED, FSDP):
+        if added.get(way):
+            return way, f"trl = {{{way!r}: {added[way]!r}}}"
+    launched = (name for name in LAUNCHED if os.environ.get(name, "").lower() == "true")
+    return next(((LAUNCHED[name], f"{name}=true") for name in launched), ("", ""))
+
+
+def parted(options: LearningOptions) -> bool:
+    """Whether each rank holds a part; one process holds it all."""
+    return ranks.count() > 1 and bool(asked(options.trl)[0])
+
+
+def refuse(options: LearningOptions, warm: int) -> None:
+    """Refuse what ranks cannot share out."""
+    count, width, (way, said) = ranks.count(), options.group * options.tasks, asked(options.trl)
+    if width % count:
+        raise AgentError(
+            f"group * tasks = {options.group} * {options.tasks} = {width} rollouts of an update cannot be shared out "
+            f"evenly over {count} ranks; change [agent] group or tasks, or the number of processes"
+        )
+    if count > 1 and options.spread:
+        raise AgentError(
+            f"spread = true lays the agent over all GPUs of one process, but {count} ranks were launched, each with a "
+            "GPU of its own; set [agent] spread = false, or start one process"
+        )
+    if options.trl.get("fsdp_config") and way != FSDP:
+        raise AgentError(f"trl = {{'fsdp_config': {options.trl['fsdp_config']!r}}} does nothing without fsdp = true")
+    if way not in ("", FSDP, DEEPSPEED):
+        raise AgentError(f"{said}: {way} has a model and an optimiser of its own; use FSDP or DeepSpeed instead")
+    if count == 1 and way == DEEPSPEED and not options.trl.get(way):
+        raise AgentError(f"{said} for one process, which holds all of the model anyway: start it without, or several")
+    if way == DEEPSPEED and count > 1:
+        _refuse_deepspeed(said, warm)
+
+
+def _refuse_deepspeed(said: str, warm: int) -> None:
+    if importlib.util.find_spec(DEEPSPEED) is None:
+        raise AgentError(f"{said} needs DeepSpeed: pip install 'curricle[deepspeed]'")
+    if warm:
+        raise AgentError(
+            f"{said}, warm = {warm}: imitation makes steps of its own, and DeepSpeed's optimiser makes none but with "
+            "TRL's updates; set [agent] warm = 0, or use fsdp instead"
+        )
+
+
+def alone(options: LearningOptions) -> dict[str, Any]:
+    """TRL's settings for one process, which has nobody to share with."""
+    way, said = asked(options.trl)
+    if way and options.trl:
+        LOG.warning("%s is for several ranks: one process trains all of the model", said)
+    return {name: value for name, value in options.trl.items() if name not in (FSDP, "fsdp_config", DEEPSPEED)}
+
+
+def take_apart(trainer: Any, causal: Causal, added: Mapping[str, Any]) -> Any:
+    """Leave this rank its part of a model, of its optimiser and of its reference; returns the reference to ask."""
+    way, said = asked(added)
+    try:
+        found = _by_deepspeed(trainer, causal, said) if way == DEEPSPEED else _by_fsdp(trainer, causal, said)
+    except (AssertionError, ImportError, KeyError, TypeError, ValueError) as error:
+        words = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise AgentError(f"{said}: {way} refuses to take {causal.options.model!r} apart: {words}") from error
+    _last(trainer.accelerator)
+    return found
+
+
+def _by_fsdp(trainer: Any, causal: Causal, said: str) -> Any:
+    from accelerate.utils.fsdp_utils import fsdp2_prepare_model
+
+    if not trainer.is_fsdp_enabled:
+        raise AgentError(
+            f"{said} asks for parts, but accelerate takes models apart on GPUs only, and the agent is on a "
+            f"{causal.device.type}: leave it out, and every rank holds the whole model"
+        )
+    if (version := trainer.accelerator.state.fsdp_plugin.fsdp_version) != 2:
+        raise AgentError(
+            f"{said}, version {version} of FSDP: its parts have no names, so they could not be saved one by one; use "
+            "version 2 (fsdp_config = {version = 2}, or accelerate launch --fsdp_version 2)"
+        )
+    model, trainer.optimizer = trainer.accelerator.prepare(causal.model, causal.optimizer)
+    trainer.model = trainer.model_wrapped = model
+    return None if causal.frozen is None else fsdp2_prepare_model(trainer.accelerator, causal.frozen)
+
+
+def _by_deepspeed(trainer: Any, causal: Causal, said: str) -> Any:
+    from transformers.integrations import deepspeed as known
+    from trl.models import prepare_deepspeed
+
+    try:
+        known.deepspeed_init(trainer, num_training_steps=1)  # fills in what the config leaves to us
+        engine, trainer.optimizer = trainer.accelerator.prepare(causal.model, causal.optimizer)
+        trainer.model_wrapped, causal.optimizer = engine, engine.optimizer
+        wanted = {
+            "gradient_accumulation_steps": (engine.gradient_accumulation_steps(), trainer.args.gradient_accumulation_steps),
+            "gradient_clipping": (engine.gradient_clipping(), trainer.args.max_grad_norm),
+        }
+        for name, (theirs, ours) in wanted.items():
+            if theirs != ours:
+                raise AgentError(f"{said}: its {name} is {theirs}, but here it is {ours}; write {name!r}: 'auto' there")
+        if engine.zero_optimization_stage() not in (1, 2, 3):
+            raise AgentError(f"{said}: its ZeRO stage is {engine.zero_optimization_stage()}; write 1, 2 or 3 there")
+        return None if causal.frozen is None else prepare_deepspeed(causal.frozen, trainer.accelerator)
+    finally:
+        known.unset_hf_deepspeed_config()
+
+
+def _last(accelerator: Any) -> None:
+    """Let a preparation last: transformers' Trainer would free it, and make another one, each time it trains."""
+    prepare = accelerator.prepare
+
+    def once(*given: Any, **how: Any) -> Any:
+        if all(getattr(one, "_is_accelerate_prepared", False) for one in given):
+            return given if len(given) > 1 else given[0]
+        return prepare(*given, **how)
+
+    def free(*given: Any) -> Any:
+        accelerator._schedulers, accelerator._dataloaders, accelerator.step = [], [], 0
+        return given
+
+    accelerator.prepare, accelerator.free_memory = once, free
+
+
+@contextmanager
+def passing(trainer: Any) -> Iterator[None]:
+    """Let transformers and TRL know of DeepSpeed while the model that it took apart computes, and only then.
+
+    Otherwise whatever else is loaded would come in partitions, too, and replies would be drawn in step by all ranks.
+    """
+    if not trainer.is_deepspeed_enabled:
+        yield
+        return
+    from transformers.integrations import deepspeed as known
+
+    known.set_hf_deepspeed_config(trainer.accelerator.state.deepspeed_plugin.hf_ds_config)
+    try:
+        yield
+    finally:
+        known.unset_hf_deepspeed_config()
