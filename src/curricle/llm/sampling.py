@@ -162,11 +162,9 @@ def _copy_over(model: Any, speaker: Any) -> None:
     prefix = "base_model.model." if hasattr(model, "peft_config") else ""
     for name, target in speaker.named_parameters():
         layer, _, leaf = (prefix + name).rpartition(".")
-        weight = sources.get(f"{layer}.base_layer.{leaf}")
-        if weight is None:
-            target.copy_(whole(sources[prefix + name]))
-        elif leaf != "weight":
-            target.copy_(whole(weight))
-        else:
-            with gathered(list(layers[layer].parameters())):
-                target.copy_(whole(weight) + whole(layers[layer].get_delta_weight(model.active_adapter)))
+        base = sources.get(f"{layer}.base_layer.{leaf}")
+        weight = whole(sources[prefix + name] if base is None else base)
+        if base is not None and leaf == "weight":
+            with gathered([p for p in layers[layer].parameters() if p is not base]):
+                weight = weight + whole(layers[layer].get_delta_weight(model.active_adapter))
+        target.copy_(weight)

@@ -6,10 +6,12 @@ learnt, once, so that one optimiser lasts as long as its agent and is in its che
 """
 
 import importlib.util
+import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from curricle import ranks
@@ -58,6 +60,27 @@ def refuse(options: LearningOptions, warm: int) -> None:
         raise AgentError(f"{said} for one process, which holds all of the model anyway: start it without, or several")
     if way == DEEPSPEED and count > 1:
         _refuse_deepspeed(said, warm)
+    if way == FSDP and count > 1:
+        _refuse_fsdp(said, options, warm)
+
+
+def _refuse_fsdp(said: str, options: LearningOptions, warm: int) -> None:
+    config = options.trl.get("fsdp_config") or {}
+    if options.trl.get(FSDP):
+        config = json.loads(Path(config).read_text(encoding="utf-8")) if isinstance(config, str) else config
+        version = int(config.get("version", config.get("fsdp_version", 2)))
+    else:
+        version = int(os.environ.get("FSDP_VERSION", "1"))
+    if version != 2:
+        raise AgentError(
+            f"{said}, version {version} of FSDP: it lays parameters end to end, and they could not be saved one by "
+            "one; use version 2 (fsdp_config = {version = 2}, or accelerate launch --fsdp_version 2)"
+        )
+    if warm and options.lora:
+        raise AgentError(
+            f"{said}, warm = {warm}, lora = {options.lora}: what an adapter was after imitation is kept as another one, "
+            "which FSDP would not take apart any more; set [agent] warm = 0 or lora = 0, or leave FSDP out"
+        )
 
 
 def _refuse_deepspeed(said: str, warm: int) -> None:
@@ -97,11 +120,6 @@ def _by_fsdp(trainer: Any, causal: Causal, said: str) -> Any:
         raise AgentError(
             f"{said} asks for parts, but accelerate takes models apart on GPUs only, and the agent is on a "
             f"{causal.device.type}: leave it out, and every rank holds the whole model"
-        )
-    if (version := trainer.accelerator.state.fsdp_plugin.fsdp_version) != 2:
-        raise AgentError(
-            f"{said}, version {version} of FSDP: its parts have no names, so they could not be saved one by one; use "
-            "version 2 (fsdp_config = {version = 2}, or accelerate launch --fsdp_version 2)"
         )
     model, trainer.optimizer = trainer.accelerator.prepare(causal.model, causal.optimizer)
     trainer.model = trainer.model_wrapped = model
