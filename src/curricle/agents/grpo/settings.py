@@ -35,7 +35,8 @@ class LearningOptions(CausalOptions):
     temperature: float = Field(1.0, gt=0, description="Temperature of practice.")
     most_tokens: int = Field(256, ge=1, description="Most tokens of one reply.")
     trl: FrozenMap[str, Any] = Field(
-        Frozen(), description="More settings of TRL's GRPOConfig: fsdp, deepspeed, use_vllm, gradient_checkpointing, ..."
+        Frozen(),
+        description="More settings of TRL's GRPOConfig: fsdp, deepspeed, use_vllm, gradient_checkpointing, ...",
     )
 
 

@@ -5,6 +5,7 @@ Parts are asked for in TRL's words (`fsdp`, `deepspeed` in `agent.trl`) or accel
 learnt, once, so that one optimiser lasts as long as its agent and is in its checkpoints (`llm/shards.py`).
 """
 
+import dataclasses
 import importlib.util
 import json
 import logging
@@ -14,14 +15,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from curricle import ranks
 from curricle.agents.grpo.settings import LearningOptions
 from curricle.errors import AgentError
 from curricle.llm.causal import Causal
+from curricle.llm.extra import needed
 
 LOG = logging.getLogger("curricle")
 FSDP, DEEPSPEED = "fsdp", "deepspeed"
-LAUNCHED = {"ACCELERATE_USE_DEEPSPEED": DEEPSPEED, "ACCELERATE_USE_FSDP": FSDP, "ACCELERATE_USE_MEGATRON_LM": "megatron"}
+LAUNCHED = {
+    "ACCELERATE_USE_DEEPSPEED": DEEPSPEED,
+    "ACCELERATE_USE_FSDP": FSDP,
+    "ACCELERATE_USE_MEGATRON_LM": "megatron",
+}
 """What accelerate's launcher says by, and what it asks for."""
 
 
@@ -29,7 +37,8 @@ def asked(added: Mapping[str, Any]) -> tuple[str, str]:
     """By what the model is to be taken apart ("": by nothing), and where that was said."""
     for way in (DEEPSPEED, FSDP):
         if added.get(way):
-            return way, f"trl = {{{way!r}: {added[way]!r}}}"
+            value = "..." if isinstance(added[way], Mapping) else repr(added[way])
+            return way, f"trl = {{{way!r}: {value}}}"
     launched = (name for name in LAUNCHED if os.environ.get(name, "").lower() == "true")
     return next(((LAUNCHED[name], f"{name}=true") for name in launched), ("", ""))
 
@@ -78,8 +87,8 @@ def _refuse_fsdp(said: str, options: LearningOptions, warm: int) -> None:
         )
     if warm and options.lora:
         raise AgentError(
-            f"{said}, warm = {warm}, lora = {options.lora}: what an adapter was after imitation is kept as another one, "
-            "which FSDP would not take apart any more; set [agent] warm = 0 or lora = 0, or leave FSDP out"
+            f"{said}, warm = {warm}, lora = {options.lora}: what an adapter was after imitation is kept as another "
+            "one, which FSDP would not take apart any more; set [agent] warm = 0 or lora = 0, or leave FSDP out"
         )
 
 
@@ -96,7 +105,7 @@ def _refuse_deepspeed(said: str, warm: int) -> None:
 def alone(options: LearningOptions) -> dict[str, Any]:
     """TRL's settings for one process, which has nobody to share with."""
     way, said = asked(options.trl)
-    if way and options.trl:
+    if way:
         LOG.warning("%s is for several ranks: one process trains all of the model", said)
     return {name: value for name, value in options.trl.items() if name not in (FSDP, "fsdp_config", DEEPSPEED)}
 
@@ -107,45 +116,54 @@ def take_apart(trainer: Any, causal: Causal, added: Mapping[str, Any]) -> Any:
     try:
         found = _by_deepspeed(trainer, causal, said) if way == DEEPSPEED else _by_fsdp(trainer, causal, said)
     except (AssertionError, ImportError, KeyError, TypeError, ValueError) as error:
-        words = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        words = " ".join(str(error).split()) or type(error).__name__
         raise AgentError(f"{said}: {way} refuses to take {causal.options.model!r} apart: {words}") from error
     _last(trainer.accelerator)
     return found
 
 
 def _by_fsdp(trainer: Any, causal: Causal, said: str) -> Any:
-    from accelerate.utils.fsdp_utils import fsdp2_prepare_model
-
     if not trainer.is_fsdp_enabled:
         raise AgentError(
             f"{said} asks for parts, but accelerate takes models apart on GPUs only, and the agent is on a "
             f"{causal.device.type}: leave it out, and every rank holds the whole model"
         )
+    plugin = trainer.accelerator.state.fsdp_plugin
+    if plugin.mixed_precision_policy is not None:  # accelerate's would round gradients before they are summed, and odds
+        exact = {"reduce_dtype": torch.float32, "output_dtype": torch.float32}
+        plugin.mixed_precision_policy = dataclasses.replace(plugin.mixed_precision_policy, **exact)
     model, trainer.optimizer = trainer.accelerator.prepare(causal.model, causal.optimizer)
     trainer.model = trainer.model_wrapped = model
-    return None if causal.frozen is None else fsdp2_prepare_model(trainer.accelerator, causal.frozen)
+    prepare = needed("accelerate.utils.fsdp_utils").fsdp2_prepare_model
+    return None if causal.frozen is None else prepare(trainer.accelerator, causal.frozen)
 
 
 def _by_deepspeed(trainer: Any, causal: Causal, said: str) -> Any:
-    from transformers.integrations import deepspeed as known
-    from trl.models import prepare_deepspeed
-
+    known, prepare = needed("transformers.integrations.deepspeed"), needed("trl.models").prepare_deepspeed
+    given = trainer.accelerator.state.deepspeed_plugin.hf_ds_config.config
+    if both := sorted({"optimizer", "scheduler"} & given.keys()):
+        raise AgentError(f"{said}: leave out its {both[0]}: [agent] rate and decay decide what ours is")
     try:
         known.deepspeed_init(trainer, num_training_steps=1)  # fills in what the config leaves to us
         engine, trainer.optimizer = trainer.accelerator.prepare(causal.model, causal.optimizer)
+        _same_manner(engine, trainer.args, said)
         trainer.model_wrapped, causal.optimizer = engine, engine.optimizer
-        wanted = {
-            "gradient_accumulation_steps": (engine.gradient_accumulation_steps(), trainer.args.gradient_accumulation_steps),
-            "gradient_clipping": (engine.gradient_clipping(), trainer.args.max_grad_norm),
-        }
-        for name, (theirs, ours) in wanted.items():
-            if theirs != ours:
-                raise AgentError(f"{said}: its {name} is {theirs}, but here it is {ours}; write {name!r}: 'auto' there")
-        if engine.zero_optimization_stage() not in (1, 2, 3):
-            raise AgentError(f"{said}: its ZeRO stage is {engine.zero_optimization_stage()}; write 1, 2 or 3 there")
-        return None if causal.frozen is None else prepare_deepspeed(causal.frozen, trainer.accelerator)
+        return None if causal.frozen is None else prepare(causal.frozen, trainer.accelerator)
     finally:
         known.unset_hf_deepspeed_config()
+
+
+def _same_manner(engine: Any, args: Any, said: str) -> None:
+    """Refuse an engine that would not learn as plain ranks do."""
+    stage = engine.zero_optimization_stage()
+    if stage not in (1, 2, 3):
+        raise AgentError(f"{said}: its ZeRO stage is {stage}; write 1, 2 or 3 there")
+    for name, theirs, ours in (
+        ("gradient_accumulation_steps", engine.gradient_accumulation_steps(), args.gradient_accumulation_steps),
+        ("gradient_clipping", engine.gradient_clipping(), args.max_grad_norm),
+    ):
+        if theirs != ours:
+            raise AgentError(f"{said}: its {name} is {theirs}, but here it is {ours}; write {name!r}: 'auto' there")
 
 
 def _last(accelerator: Any) -> None:
@@ -173,8 +191,7 @@ def passing(trainer: Any) -> Iterator[None]:
     if not trainer.is_deepspeed_enabled:
         yield
         return
-    from transformers.integrations import deepspeed as known
-
+    known = needed("transformers.integrations.deepspeed")
     known.set_hf_deepspeed_config(trainer.accelerator.state.deepspeed_plugin.hf_ds_config)
     try:
         yield
