@@ -57,7 +57,7 @@ class Scripted(GRPO):
         """Write this rank's weights, gathered if it holds a part, and how many numbers its optimiser remembers."""
         ranks.ask(self.number, "keep_own", folder=folder)
         with torch.no_grad():
-            found = {name: whole(p).numpy().copy() for name, p in self.causal.trained()}
+            found = {name: whole(p).float().numpy().copy() for name, p in self.causal.trained()}
         optimizer = getattr(self.causal.optimizer, "optimizer", self.causal.optimizer)  # inside of DeepSpeed's
         moments = [state["exp_avg"] for state in optimizer.state.values()]
         held = sum((m.to_local() if hasattr(m, "to_local") else m).numel() for m in moments)
@@ -157,7 +157,8 @@ def rank(number, count, port, work, about, folder):
     on_cpus.allow(fsdp=work is not refused)
     if count > 1:
         where = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": count, "MASTER_PORT": port}
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in where.items()}}
+        where |= {"OMP_NUM_THREADS": 1, "MASTER_ADDR": "127.0.0.1"}  # unsaid, accelerate takes all cores for each
+        os.environ |= {name: str(value) for name, value in where.items()}
     if work is whole_run:
         return config.follow() if number else work(about, folder)
     with pytest.raises(AgentError) if work is refused else nullcontext() as caught:

@@ -26,6 +26,8 @@ def allow(fsdp: bool = True) -> None:
         begin(self, *given, fsdp_plugin=fsdp_plugin, **named)
         if fsdp_plugin is not None and self.distributed_type == DistributedType.MULTI_CPU:
             self.distributed_type, self.fsdp_plugin = DistributedType.FSDP, fsdp_plugin
+            if self._mixed_precision != "no":
+                fsdp_plugin.set_mixed_precision(self._mixed_precision)
             PartialState._shared_state["distributed_type"] = self.distributed_type  # as accelerate does
 
     AcceleratorState.__init__ = begin_with_parts
