@@ -103,8 +103,8 @@ def refusals(trl: Any, options: LearningOptions) -> Iterator[None]:
         raise AgentError(f"TRL {trl.__version__} refuses trl = {dict(options.trl)}: {words}") from error
 
 
-def config(trl: Any, options: LearningOptions, added: Mapping[str, Any], on_gpu: bool, folder: Path) -> Any:
-    """TRL's configuration, with what a user added."""
+def config(trl: Any, options: LearningOptions, on_gpu: bool, folder: Path) -> Any:
+    """TRL's configuration."""
     width = options.group * options.tasks
     share = width // ranks.count()
     micro = next(m for m in range(min(options.micro, share), 0, -1) if share % m == 0)
@@ -139,4 +139,4 @@ def config(trl: Any, options: LearningOptions, added: Mapping[str, Any], on_gpu:
         "ddp_find_unused_parameters": False,
         "vllm_importance_sampling_correction": False,  # needs a server's odds of every token, the world's included
     }
-    return trl.GRPOConfig(**(settings | copy.deepcopy(dict(added))))  # it changes what it is given
+    return trl.GRPOConfig(**(settings | copy.deepcopy(dict(options.trl))))  # it changes what it is given

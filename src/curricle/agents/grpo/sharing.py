@@ -22,6 +22,7 @@ from curricle.agents.grpo.settings import LearningOptions
 from curricle.errors import AgentError
 from curricle.llm.causal import Causal
 from curricle.llm.extra import needed
+from curricle.records import Frozen
 
 LOG = logging.getLogger("curricle")
 FSDP, DEEPSPEED = "fsdp", "deepspeed"
@@ -102,12 +103,14 @@ def _refuse_deepspeed(said: str, warm: int) -> None:
         )
 
 
-def alone(options: LearningOptions) -> dict[str, Any]:
-    """TRL's settings for one process, which has nobody to share with."""
+def alone(options: LearningOptions) -> LearningOptions:
+    """Options for one process, which has nobody to share with."""
     way, said = asked(options.trl)
-    if way:
-        LOG.warning("%s is for several ranks: one process trains all of the model", said)
-    return {name: value for name, value in options.trl.items() if name not in (FSDP, "fsdp_config", DEEPSPEED)}
+    if not way:
+        return options
+    LOG.warning("%s is for several ranks: one process holds all of the model", said)
+    kept = {name: value for name, value in options.trl.items() if name not in (FSDP, "fsdp_config", DEEPSPEED)}
+    return options.model_copy(update={"trl": Frozen(kept)})
 
 
 def take_apart(trainer: Any, causal: Causal, added: Mapping[str, Any]) -> Any:

@@ -61,7 +61,8 @@ class Grpo:
     """A trainer that outlives the calls of `practise`."""
 
     def __init__(self, causal: Causal, options: LearningOptions, rollout: Rollout) -> None:
-        self.causal, self.options, self.rollout = causal, options, rollout
+        self.causal, self.rollout = causal, rollout
+        self.options = options if causal.sharded else sharing.alone(options)
         self.trainer: Any = _trainer(self) if causal.sharded else None  # taken apart before anything is loaded
 
     def run(self, slots: Iterator[Slot], steps: int, seed: int, watch: Watch) -> None:
@@ -187,13 +188,12 @@ def _trainer(owner: Grpo) -> Any:
         return earned
 
     told, frozen = refusals(trl, options), causal.frozen
-    added = options.trl if causal.sharded else sharing.alone(options)
     with told, warnings.catch_warnings(), tempfile.TemporaryDirectory() as nowhere:
         warnings.simplefilter("ignore")
         trainer = Trainer(
             model=causal.model,
             reward_funcs=earned,
-            args=config(trl, options, added, causal.device.type == "cuda", Path(nowhere)),
+            args=config(trl, options, causal.device.type == "cuda", Path(nowhere)),
             train_dataset=_dataset(iter(()), {}),
             processing_class=causal.tokenizer,
             rollout_func=rollout,
@@ -204,7 +204,7 @@ def _trainer(owner: Grpo) -> Any:
     if frozen is not None and options.kl:
         add_fused_lm_head(frozen, temperature=options.temperature)
     if causal.sharded:
-        frozen = sharing.take_apart(trainer, causal, added)
+        frozen = sharing.take_apart(trainer, causal, options.trl)
     trainer.beta, trainer.ref_model = options.kl, frozen if options.kl else None
     return trainer
 
