@@ -1,10 +1,8 @@
 """One run by several processes: the updates of one, each attempt counted once, one writer, killed and resumed."""
 
 import json
-import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,187 +12,22 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from parts import quiet
-from small_model import Pick, Steps, tiny
+from launching import PATIENCE, ended, launcher, making, near, updates, varied, whole_run
+from small_model import Pick, tiny
 from test_kill import contents
 
 from curricle import config, ranks
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.errors import AgentError, UsageError
-from curricle.llm.sampling import Reply
-from curricle.llm.shards import whole
-from curricle.records import Message, Outcome
+from curricle.records import Outcome
 from curricle.run import JOURNAL, LOCK, read_config, read_records
 
 HERE = Path(__file__).parent
-WARM = ["test_ranks", "trl.trainer.grpo_trainer", "peft", "datasets", "torch.distributed.fsdp"]
-PATIENCE = 300
-WORDS = ["aye", "b", "cat", "on and on", "zoo", "d", "e", "", "fog", "aye", "h", "i", "bee", "k", "cat", "m"]
-"""What is said in answer to the rows of an update; first letters decide what is right."""
-
-
-class Scripted(GRPO):
-    """Says what stands above, by row and turn, however many ranks share the rows out."""
-
-    turn = 0
-
-    def _rollout(self, slots):
-        self.turn, self.rows = 0, len(slots)
-        return super()._rollout(slots)
-
-    def _speak(self, prompts, seed):
-        first, replies = ranks.number() * self.rows + 3 * self.turn, []
-        self.turn += 1
-        assert len(prompts) == self.rows, "all rows go on, so a row is known by its place"
-        for row in range(self.rows):
-            words = self.causal.tokenizer(WORDS[(first + row) % len(WORDS)] or "x")["input_ids"]
-            replies.append(Reply([*words, self.causal.ends[0]], True))
-        return replies
-
-    def look(self):
-        """A pass without learning, after which parts that were gathered are kept; nothing is lost by that."""
-        ranks.ask(self.number, "look")
-        with torch.no_grad():
-            self.causal.model(input_ids=torch.tensor([[5, 6, 7]]))
-
-    def keep_own(self, folder):
-        """Write this rank's weights, gathered if it holds a part."""
-        ranks.ask(self.number, "keep_own", folder=folder)
-        found = {name: whole(p.detach()).numpy().copy() for name, p in self.causal.trained()}
-        safetensors.numpy.save_file(found, Path(folder) / f"own-{ranks.number()}.safetensors")
-
-
-class Uneven(Pick):
-    """Answers back on the second rank only."""
-
-    id = "uneven-v1"
-
-    def reply(self, task, transcript):
-        more = ranks.number() == 1 and len(transcript) < 4
-        return Message(role="user", content="more") if more else None
-
-
-class Solved(Steps):
-    """Says how one of its tasks is solved."""
-
-    id = "solved-v1"
-
-    def solution(self, task):
-        return ["c", "f"] if task.gold == "a" else ()
-
-
-class Talkative(GRPO):
-    """Draws by TRL; every reply is taken for ended, so that conversations go on."""
-
-    drawn = 0
-
-    def _speak_by_trl(self, prompts):
-        self.drawn += 1
-        said = super()._speak_by_trl(prompts)
-        return said if said is None else [Reply([5, self.causal.ends[0]], True) for _ in said]
-
-
-def making(about):
-    given = {"device": "cpu", "most_tokens": 4, "turns": 2, "rate": 1e-2, "entropy": 0.0, "tasks": 3, "group": 4}
-    kind, world = (Talkative, Uneven()) if about.get("sampler") == "trl" else (Scripted, Steps())
-    kind, world = (GRPO, Pick()) if about.get("sampler") == "plain" else (kind, world)
-    world = Solved() if about.get("warm") else world
-    options = {name: value for name, value in about.items() if name != "begin"}
-    return lambda: kind(world, GRPOOptions(**{**given, "micro": 2, **options}))
-
-
-def updates(about, folder):
-    """Three updates, with a checkpoint after the first one; or the last two, from the first one's checkpoint."""
-    agent = making(about)()
-    designs, told = [agent.world.unaltered()], []
-
-    def report(done, figures):
-        told.append(figures)
-
-    outcomes = []
-    if about.get("begin"):
-        agent.load(Path(about["begin"]))
-    else:
-        outcomes += agent.practise(designs, agent.grpo.width, seed=0, report=report)
-        (folder / "first").mkdir()
-        agent.save(folder / "first")
-    outcomes += agent.practise(designs, 2 * agent.grpo.width, seed=1, report=report)
-    outcomes += agent.measure(designs * 3, [1, 2, 3], 3)
-    agent.look()
-    agent.save(folder)
-    agent.keep_own(folder)
-    (folder / "told.json").write_text(json.dumps([told, [one.model_dump(mode="json") for one in outcomes]]))
-
-
-def ended(about, folder):
-    agent = making(about)()
-    (outcome,) = agent.practise([agent.world.unaltered()], agent.grpo.width, seed=0, report=quiet)
-    (folder / "drawn").write_text(f"{outcome.attempts} {agent.drawn}")
-
-
-def varied(about, folder):
-    """Keep what the four rows of one task were answered, two on each rank."""
-    agent, kept = making(about)(), []
-    agent._keep = lambda group, designs: kept.extend(one.ids for one in group)
-    agent.practise([agent.world.unaltered()], 4, seed=0, report=quiet)
-    (folder / "ids.json").write_text(json.dumps(kept))
-
-
-def whole_run(about, folder):
-    config.start(config.resolve(about["run"]), folder / "run")
-
-
-def rank(number, count, port, work, about, folder):
-    """What one process does: lead the others through some work, or follow."""
-    torch.set_num_threads(1)
-    if count > 1:
-        where = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": count, "MASTER_PORT": port}
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in where.items()}}
-    if work is whole_run:
-        return config.follow() if number else work(about, folder)
-    if number:
-        return ranks.follow(making)
-    with ranks.lead(about):
-        work(about, folder)
-
-
-def is_free(port):
-    with socket.socket() as place:
-        return place.connect_ex(("127.0.0.1", port)) != 0
 
 
 @pytest.fixture(scope="module")
 def launched():
-    """Starts ranks as children of a warm process, which costs less than launchers do."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(WARM)
-    ports = iter(range(10_000 + os.getpid() * 100 % 20_000, 32_000))  # none that a system gives to whoever asks for any
-
-    def launch(count, work, about, folder):
-        folder.mkdir()
-        port = next(filter(is_free, ports))
-        about = {"model": tiny(), **about}
-        children = [context.Process(target=rank, args=(n, count, port, work, about, folder)) for n in range(count)]
-        for child in children:
-            child.start()
-        try:
-            for child in children:
-                child.join(PATIENCE)
-                assert child.exitcode == 0, (about, child.exitcode)
-        finally:
-            for child in children:
-                child.kill()
-        return folder
-
-    return launch
-
-
-def near(one, other):
-    """Whether two checkpoints hold the same, up to what summing in another order does."""
-    first, second = (safetensors.numpy.load_file(folder / "arrays.safetensors") for folder in (one, other))
-    assert first.keys() == second.keys()
-    for name, array in first.items():
-        np.testing.assert_allclose(array, second[name], rtol=1e-3, atol=1e-5, err_msg=name)
+    return launcher()
 
 
 @pytest.mark.parametrize("options", [{"step_weight": 1.0}, {"lora": 4}], ids=["all weights", "adapter"])
@@ -203,7 +36,7 @@ def test_the_updates_of_two_ranks_are_those_of_one(options, launched, tmp_path):
     alone = launched(1, updates, options, tmp_path / "alone")
     both = [launched(2, updates, options, tmp_path / "both")]
     near(alone / "first", both[0] / "first")
-    begin = {"begin": str(alone / "first"), "shard": not options.get("lora")}  # what one process wrote, two read
+    begin = {"begin": str(alone / "first"), "trl": {"fsdp": True}}  # what one process wrote, two read, in parts
     both.append(launched(2, updates, {**options, **begin}, tmp_path / "later"))
     figures, outcomes = json.loads((alone / "told.json").read_text())
     assert [o["attempts"] for o in outcomes] == [12, 24, 3, 3, 3] and outcomes[1]["spent"] == 24
@@ -216,20 +49,6 @@ def test_the_updates_of_two_ranks_are_those_of_one(options, launched, tmp_path):
         near(alone, folder)
         own = [(folder / f"own-{n}.safetensors").read_bytes() for n in (0, 1)]
         assert own[0] == own[1], "all ranks end with the same weights"
-
-
-@pytest.mark.parametrize("more", [{"shard": True}, {"lora": 4}], ids=["in parts", "adapter"])
-def test_ranks_warm_up_alike_and_begin_there(more, launched, tmp_path):
-    options = {"warm": 2, **{name: value for name, value in more.items() if name != "shard"}}
-    alone = launched(1, updates, options, tmp_path / "alone")
-    both = launched(2, updates, {**options, **more}, tmp_path / "both")
-    near(alone / "first", both / "first")
-    near(alone, both)
-    begun = [name for name in safetensors.numpy.load_file(both / "arrays.safetensors") if name.startswith("origin/")]
-    assert begun
-    figures, _ = json.loads((both / "told.json").read_text())
-    assert [list(seen) for seen in figures[:2]] == [["practice/warm_loss"]] * 2
-    assert abs(figures[2]["practice/kl"]) < 1e-5 < figures[3]["practice/kl"]
 
 
 def test_a_hand_computed_gradient(launched, tmp_path):
@@ -291,11 +110,14 @@ def watch(event, given):
         sys.stderr.write(f"rank {os.environ['RANK']} changed {given[0]}\\n"); sys.stderr.flush(); os._exit(9)
 if os.environ.get("RANK", "0") != "0":
     sys.addaudithook(watch)
+if "RANK" in os.environ:
+    import on_cpus
+    on_cpus.allow()
 """
 
 
 def torchrun(place, folder, *words):
-    """The real launcher and the real command; a follower that writes into the run folder ends at once."""
+    """The real launcher and command; a follower that writes into the run folder ends at once. CPUs may hold parts."""
     (place / "sitecustomize.py").write_text(SPY)
     paths = [str(place), str(HERE.parent / "src"), str(HERE)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "SPIED": str(folder)}
@@ -349,7 +171,7 @@ def test_the_papers_run_begins_on_several_ranks(tmp_path):
     assert process.returncode == 0, text
     plain = read_config(folder)
     assert plain["agent"]["lora"] == plain["designer"]["lora"] == 0 and plain["designer"]["text"] == "required"
-    assert plain["agent"]["shard"] and sum(o.spent for _, o in read_records(folder, Outcome)) >= 32
+    assert plain["agent"]["trl"] == {"fsdp": True} and sum(o.spent for _, o in read_records(folder, Outcome)) >= 32
 
 
 def journal(folder):
@@ -373,14 +195,18 @@ def test_refusals_name_the_value_before_anything_is_written(tmp_path, monkeypatc
         config.start(config.resolve(plain), tmp_path / "run")
     for options, words in (
         ({"spread": True}, "spread = true lays the agent over all GPUs of one process, but 2 ranks"),
-        ({"shard": True, "lora": 4}, "shard = true, lora = 4"),
-        ({"trl": {"fsdp": "full_shard"}}, "'fsdp': ...} would keep the optimiser"),
-        ({"trl": {"deepspeed": "zero3.json"}}, "'deepspeed': ...} would keep the optimiser"),
+        ({"trl": {"fsdp_config": {"version": 2}}}, "'version': 2}} does nothing without fsdp = true"),
+        ({"trl": {"fsdp": True, "fsdp_config": {"version": 1}}}, "'fsdp': True}, version 1 of FSDP: .* use version 2"),
+        ({"trl": {"fsdp": True}, "lora": 4, "warm": 2}, "'fsdp': True}, warm = 2, lora = 4: .* or leave FSDP out"),
     ):
         with pytest.raises(AgentError, match=words):
             GRPO(Pick(), GRPOOptions(**model, **options))
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(AgentError, match="ACCELERATE_USE_FSDP=true would keep"):
+    with pytest.raises(AgentError, match=r"ACCELERATE_USE_FSDP=true, version 1 .* accelerate launch --fsdp_version 2"):
+        GRPO(Pick(), GRPOOptions(**model))
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "false")
+    monkeypatch.setenv("ACCELERATE_USE_MEGATRON_LM", "true")
+    with pytest.raises(AgentError, match=r"ACCELERATE_USE_MEGATRON_LM=true: .* use FSDP or DeepSpeed"):
         GRPO(Pick(), GRPOOptions(**model))
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "0")

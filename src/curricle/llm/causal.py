@@ -61,8 +61,8 @@ class CausalOptions(Options):
 class Causal:
     """One model, its tokenizer, its optimiser, and the model it began as.
 
-    Ranks may train one together (`shared`), each holding all of it or a part (`sharded`); then they save and load it
-    together, too. Otherwise it is this process's own.
+    Ranks may train one together (`shared`), each holding all of it or a part (`sharded`: whoever trains it takes it
+    apart, `shards.py`); then they save and load it together, too. Otherwise it is this process's own.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Causal:
         self.options, self.who, self.device = options, who, _device(options.device, who)
         self.shared = shared and ranks.count() > 1
         self.sharded = sharded and self.shared
-        if options.lora and not options.spread:
+        if options.lora and not options.spread and not self.sharded:  # what is taken apart is nobody else's
             self._base = _base(options, who, self.device)
             self.tokenizer, model = self._base.twin()
         else:
@@ -86,9 +86,6 @@ class Causal:
         else:
             self.model = model
             self._origin = copy.deepcopy(model).requires_grad_(False).eval()
-        if self.sharded:
-            for one in (self.model, self._origin):
-                shards.sharded(one, self.device, who)
         self.model.eval()
         trained = [p for _, p in self.trained()]
         self.optimizer = torch.optim.AdamW(trained, lr=options.rate, weight_decay=options.decay)
@@ -105,9 +102,7 @@ class Causal:
 
     def trained(self) -> Iterator[tuple[str, Any]]:
         """The parameters that are trained, by name."""
-        if self.sharded:
-            shards.settle(self.model)
-        return ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
+        return ((name, p) for name, p in shards.named(self.model) if p.requires_grad)
 
     @contextmanager
     def origin(self) -> Iterator[Any]:
@@ -131,7 +126,7 @@ class Causal:
         """
         with torch.no_grad():
             for _, p, began in self._beginnings():
-                began.copy_(p)
+                shards.take(began, shards.whole(p))
 
     def _beginnings(self) -> Iterator[tuple[str, Any, Any]]:
         """What is trained, by name, beside what it began as, which from now on lies in a place of its own."""
@@ -156,42 +151,39 @@ class Causal:
         found: Arrays = {}
         begun = {name: began for name, _, began in self._beginnings()} if self.begun else {}
         for name, p in self.trained():
-            state = sorted(self.optimizer.state.get(p, {}).items())
-            origin = [("origin", begun[name])] if begun else []
-            for key, value in (("weight", p), *origin, *state):
-                tensor = shards.whole(torch.as_tensor(value))
-                if ranks.number() == 0:
-                    found[f"{key}/{name}"] = _plain(tensor)
+            held = {"weight": shards.weight(p), **shards.memory(self.optimizer, p)}
+            if begun:
+                held["origin"] = shards.whole(begun[name])
+            if ranks.number() == 0:
+                found |= {f"{key}/{name}": _plain(tensor) for key, tensor in held.items()}
         return found
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], folder: Path) -> None:
         """Take up what `arrays` gave; of several ranks all ask, and take up what the leader has."""
         for name, p in self.trained() if ranks.number() == 0 else ():  # whatever is refused is so before others wait
             stored = arrays.get(f"weight/{name}")
-            if stored is None or stored.shape != tuple(p.shape):
+            if stored is None or stored.shape != shards.shape(p):
                 raise RunDamaged(f"checkpoint {folder} does not fit {self.who} with model {self.options.model!r}")
         steps = {name: arrays[f"step/{name}"] for name, _ in self.trained() if f"step/{name}" in arrays}
         steps = ranks.told(steps) if self.shared else steps
         for name, p in self.trained():
-            with torch.no_grad():
-                p.copy_(self._handed(arrays.get(f"weight/{name}"), p))
-            self.optimizer.state.pop(p, None)
-            if name in steps:
-                moments = {key: self._handed(arrays.get(f"{key}/{name}"), p) for key in ("exp_avg", "exp_avg_sq")}
-                self.optimizer.state[p] = {"step": torch.from_numpy(steps[name]).clone(), **moments}
+            shards.take(p, self._handed(arrays.get(f"weight/{name}"), p))
+            keys = ("exp_avg", "exp_avg_sq") if name in steps else ()
+            moments = {key: self._handed(arrays.get(f"{key}/{name}"), p) for key in keys}
+            shards.remember(self.optimizer, p, torch.from_numpy(steps[name]) if keys else None, moments)
         begun = any(key.startswith("origin/") for key in arrays)
         if ranks.told(begun) if self.shared else begun:
             for name, p, began in self._beginnings():
-                with torch.no_grad():
-                    began.copy_(self._handed(arrays.get(f"origin/{name}"), p))
+                shards.take(began, self._handed(arrays.get(f"origin/{name}"), p))
 
-    def _handed(self, stored: NDArray[Any] | None, like: torch.Tensor) -> torch.Tensor:
-        """An array as a tensor like another one; ranks that share the model are handed the leader's, or their part."""
-        full = torch.empty(like.shape) if stored is None else torch.from_numpy(stored)
-        full = full.to(like.device, like.dtype, copy=True)
-        if self.shared and not self.sharded:
+    def _handed(self, stored: NDArray[Any] | None, like: Any) -> torch.Tensor:
+        """An array as a tensor, the whole of another one; ranks that share the model are all handed the leader's."""
+        full = shards.blank(like)
+        if stored is not None:
+            full.copy_(torch.from_numpy(stored))
+        if self.shared:
             ranks.agreed(full)
-        return shards.part(full, like) if self.sharded else full
+        return full
 
 
 def token_logits(model: Any, prompts: list[list[int]], replies: list[list[int]], pad: int) -> tuple[Any, Any, Any]:

@@ -23,7 +23,7 @@ from curricle.llm.attention import unmended
 from curricle.llm.causal import Causal
 from curricle.llm.decoding import Decoder, suits
 from curricle.llm.extra import needed
-from curricle.llm.shards import settle, whole
+from curricle.llm.shards import WRAPPED, gathered, named, whole
 
 Kind = Literal["auto", "plain", "static", "continuous"]
 
@@ -157,16 +157,14 @@ def _speaker(causal: Causal) -> Any:
 @torch.no_grad()  # type: ignore[untyped-decorator,unused-ignore]
 def _copy_over(model: Any, speaker: Any) -> None:
     """Copy weights in place, an adapter's share added."""
-    settle(model)
-    layers = dict(model.named_modules())
-    sources = dict(model.named_parameters(remove_duplicate=False))
+    sources = dict(named(model, twice=True))
+    layers = {name.replace(WRAPPED, ""): layer for name, layer in model.named_modules()}
     prefix = "base_model.model." if hasattr(model, "peft_config") else ""
     for name, target in speaker.named_parameters():
         layer, _, leaf = (prefix + name).rpartition(".")
-        if f"{layer}.base_layer.{leaf}" in sources:
-            weight = sources[f"{layer}.base_layer.{leaf}"]
-            if leaf == "weight":
-                weight = weight + layers[layer].get_delta_weight(model.active_adapter)
-        else:
-            weight = sources[prefix + name]
-        target.copy_(whole(weight))
+        base = sources.get(f"{layer}.base_layer.{leaf}")
+        weight = whole(sources[prefix + name] if base is None else base)
+        if base is not None and leaf == "weight":
+            with gathered([p for p in layers[layer].parameters() if p is not base]):
+                weight = weight + whole(layers[layer].get_delta_weight(model.active_adapter))
+        target.copy_(weight)

@@ -1,36 +1,31 @@
-"""Shards: a model of which each rank holds a part (FSDP), for weights and optimisers that one GPU cannot hold.
+"""Shards: tensors of which each rank may hold a part, read and written as wholes.
 
-Every layer is gathered just before it computes and given up after it; embeddings and head, often the same tensor, are
-gathered with the whole. transformers' Trainer knows models that came to it in parts and leaves them as they are. What
-reads or writes whole tensors has to be done by all ranks together.
+A model that several ranks train comes in one of three kinds, and a checkpoint is the same files for all of them:
+
+    whole        every rank holds all of it
+    parts        accelerate's FSDP2: each parameter is a `DTensor`
+    partitions   DeepSpeed's ZeRO, whose optimiser keeps the parameters that count (`zero.py`)
+
+What reads or writes whole tensors has to be done by all ranks together.
 """
 
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
-from curricle import ranks
-from curricle.errors import ModelError
-from curricle.llm.extra import needed
+from curricle.llm import zero
+
+WRAPPED = "_checkpoint_wrapped_module."
+"""What accelerate's activation checkpointing puts into the names of parameters."""
 
 
-def sharded(model: Any, device: torch.device, who: str) -> Any:
-    """Leave this rank its part of a model that every rank has loaded into memory."""
-    transformers = needed("transformers")
-    if not hasattr(model, "is_distributed_loading_by_transformers"):
-        raise ModelError(
-            f"{who}: shard = true needs a newer transformers than {transformers.__version__}: 5.22 will do"
-        )
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh, layers = init_device_mesh(device.type, (ranks.count(),)), set(model._no_split_modules or ())
-    for module in list(model.modules()):
-        if type(module).__name__ in layers:
-            fully_shard(module, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    model._is_distributed_loading_by_transformers = True
-    return model
+def named(model: Any, *, twice: bool = False) -> Iterator[tuple[str, Any]]:
+    """A model's parameters by the names they had before it was taken apart; by all of them, if they may come twice."""
+    settle(model)
+    for name, p in model.named_parameters(remove_duplicate=not twice):
+        yield name.replace(WRAPPED, ""), p
 
 
 def settle(model: Any) -> None:
@@ -42,11 +37,67 @@ def settle(model: Any) -> None:
 
 def whole(tensor: Any) -> Any:
     """A tensor of which each rank may hold a part."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    if zero.is_partition(tensor):
+        with zero.gathered([tensor]):
+            return tensor.detach().clone()
+    return tensor.full_tensor() if _is_part(tensor) else tensor
 
 
-def part(tensor: torch.Tensor, like: Any) -> torch.Tensor:
-    """This rank's part of the leader's tensor, cut as another one is."""
+def gathered(parameters: list[Any]) -> AbstractContextManager[Any]:
+    """For as long as it lasts partitions are there as wholes, to be computed with; parts can do that as they are."""
+    return zero.gathered(parameters) if any(map(zero.is_partition, parameters)) else nullcontext()
+
+
+def shape(p: Any) -> tuple[int, ...]:
+    """That of the whole of a parameter."""
+    return tuple(p.ds_shape if zero.is_partition(p) else p.shape)
+
+
+def blank(p: Any) -> torch.Tensor:
+    """Room for the whole of a parameter."""
+    return torch.empty(shape(p), device=p.device, dtype=zero.dtype(p))
+
+
+def take(p: Any, full: torch.Tensor) -> None:
+    """Let a parameter hold what a whole tensor does, which every rank has."""
+    with torch.no_grad():
+        if zero.is_known(p):
+            zero.take(p, full)
+        elif _is_part(p):
+            p.to_local().copy_(_cut(full, p).to_local())
+        else:
+            p.copy_(full)
+
+
+def weight(p: Any) -> Any:
+    """A trained parameter, whole, as its optimiser knows it."""
+    return zero.weight(p) if zero.is_trained(p) else whole(p)
+
+
+def memory(optimizer: Any, p: Any) -> dict[str, Any]:
+    """What an optimiser remembers about a parameter, whole; nothing before its first step."""
+    if zero.is_trained(p):
+        return zero.memory(optimizer, p)
+    return {key: whole(torch.as_tensor(value)) for key, value in sorted(optimizer.state.get(p, {}).items())}
+
+
+def remember(optimizer: Any, p: Any, step: torch.Tensor | None, moments: Mapping[str, torch.Tensor]) -> None:
+    """Let an optimiser remember this about a parameter; without a step it is as new."""
+    if zero.is_trained(p):
+        return zero.remember(optimizer, p, step, moments)
+    optimizer.state.pop(p, None)
+    if step is not None:
+        own = {key: _cut(full, p) if _is_part(p) else full for key, full in moments.items()}
+        optimizer.state[p] = {"step": step.clone(), **own}
+
+
+def _is_part(tensor: Any) -> bool:
+    return hasattr(tensor, "full_tensor")
+
+
+def _cut(full: torch.Tensor, like: Any) -> Any:
+    """This rank's part of a tensor that every rank has, cut as another one is."""
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(tensor, like.device_mesh, like.placements)
+    part = distribute_tensor(full, like.device_mesh, like.placements, src_data_rank=None)
+    return part.to(like.device)

@@ -8,7 +8,6 @@ of the pool `D_train` takes a design's place: it is practised and paid for, but 
 
 import logging
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,6 +17,7 @@ from pydantic import Field
 
 from curricle import checkpoint, ranks
 from curricle.agent import Agent, Report
+from curricle.agents.grpo import sharing
 from curricle.agents.grpo.attempts import FAULTS, Attempt, Counts, attempt
 from curricle.agents.grpo.imitation import imitate
 from curricle.agents.grpo.settings import LearningOptions, check
@@ -67,18 +67,18 @@ class GRPO(Agent):
                 f"{self.id} answers text tasks, but {world.id} is a world of simulators; choose another agent"
             )
         self.tasks, o = world, self.options
-        _shareable(o)
+        sharing.refuse(o, o.warm)
         check(o.trl, o.sampler == "trl")
         self.number = ranks.enlisted()
-        self.causal = Causal(o, self.id, seed, shared=True, sharded=o.shard)
+        self.causal = Causal(o, self.id, seed, shared=True, sharded=sharing.parted(o))
         if o.most_tokens >= self.causal.context:
             raise AgentError(
                 f"most_tokens = {o.most_tokens} leaves no room for a task: {o.model!r} looks at {self.causal.context} "
                 "tokens in all; lower [agent] most_tokens"
             )
         kind: Kind = "auto" if o.sampler == "trl" else o.sampler
-        self.sampler = Sampler(self.causal, kind, o.sample_batch)
         self.grpo = Grpo(self.causal, o, self._rollout)
+        self.sampler = Sampler(self.causal, kind, o.sample_batch)
         self.pool: dict[str, pools.Row] = {}
         self.warmed = 0  # updates by imitation so far
         self.turn = (0, 0)  # which designs were last practised, and how many tasks they were handed since they came
@@ -262,36 +262,8 @@ class GRPO(Agent):
             del self.pool[next(iter(self.pool))]
 
 
-ELSEWHERE = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM")
-USE = "and the run could not be resumed: set [agent] shard = true and launch plain processes instead"
-
-
 def _unheard(done: int, metrics: Mapping[str, float]) -> None:
     """A report of a rank that does not lead."""
-
-
-def _shareable(options: GRPOOptions) -> None:
-    """Refuse what several ranks cannot share out."""
-    count, width = ranks.count(), options.group * options.tasks
-    if width % count:
-        raise AgentError(
-            f"group * tasks = {options.group} * {options.tasks} = {width} rollouts of an update cannot be shared out "
-            f"evenly over {count} ranks; change [agent] group or tasks, or the number of processes"
-        )
-    if count > 1 and options.shard and (options.lora or options.sampler == "trl"):
-        raise AgentError(
-            f"shard = true, lora = {options.lora}, sampler = {options.sampler!r}: parts are for training all weights "
-            "with samplers of our own; set [agent] shard = false, or lora = 0 and sampler = 'auto'"
-        )
-    if elsewhere := sorted({"fsdp", "fsdp_config", "deepspeed"} & set(options.trl)):
-        raise AgentError(f"trl = {{{elsewhere[0]!r}: ...}} would keep the optimiser from our checkpoints, {USE}")
-    if wrong := [name for name in ELSEWHERE if count > 1 and os.environ.get(name, "").lower() == "true"]:
-        raise AgentError(f"{wrong[0]}=true would keep the optimiser from our checkpoints, {USE}")
-    if count > 1 and options.spread:
-        raise AgentError(
-            f"spread = true lays the agent over all GPUs of one process, but {count} ranks were launched, each with a "
-            "GPU of its own; set [agent] spread = false, or start one process"
-        )
 
 
 def _parts(slots: list[Slot]) -> list[tuple[list[Slot], int]]:

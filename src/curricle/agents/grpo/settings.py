@@ -4,6 +4,7 @@ A setting of TRL's that one of ours decides is refused and ours is named: both a
 without a word. What TRL itself refuses is told as such, with the settings that were added.
 """
 
+import copy
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,11 +34,9 @@ class LearningOptions(CausalOptions):
     step_discount: float = Field(0.95, gt=0, le=1, description="Discount of a turn's return, by the turns after it.")
     temperature: float = Field(1.0, gt=0, description="Temperature of practice.")
     most_tokens: int = Field(256, ge=1, description="Most tokens of one reply.")
-    shard: bool = Field(
-        False, description="Of several ranks: each holds a part of weights, gradients and optimiser (FSDP)."
-    )
     trl: FrozenMap[str, Any] = Field(
-        Frozen(), description="More settings of TRL's GRPOConfig: use_vllm, gradient_checkpointing, loss_type, ..."
+        Frozen(),
+        description="More settings of TRL's GRPOConfig: fsdp, deepspeed, use_vllm, gradient_checkpointing, ...",
     )
 
 
@@ -140,4 +139,4 @@ def config(trl: Any, options: LearningOptions, on_gpu: bool, folder: Path) -> An
         "ddp_find_unused_parameters": False,
         "vllm_importance_sampling_correction": False,  # needs a server's odds of every token, the world's included
     }
-    return trl.GRPOConfig(**(settings | dict(options.trl)))
+    return trl.GRPOConfig(**(settings | copy.deepcopy(dict(options.trl))))  # it changes what it is given

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from curricle import ranks
+from curricle.agents.grpo import sharing
 from curricle.agents.grpo.attempts import Attempt
 from curricle.agents.grpo.credit import token_advantages
 from curricle.agents.grpo.packing import packed, packs, scored
@@ -60,8 +61,9 @@ class Grpo:
     """A trainer that outlives the calls of `practise`."""
 
     def __init__(self, causal: Causal, options: LearningOptions, rollout: Rollout) -> None:
-        self.causal, self.options, self.rollout = causal, options, rollout
-        self.trainer: Any = None
+        self.causal, self.rollout = causal, rollout
+        self.options = options if causal.sharded else sharing.alone(options)
+        self.trainer: Any = _trainer(self) if causal.sharded else None  # taken apart before anything is loaded
 
     def run(self, slots: Iterator[Slot], steps: int, seed: int, watch: Watch) -> None:
         """Make `steps` updates from the tasks that `slots` hands out."""
@@ -157,7 +159,8 @@ def _trainer(owner: Grpo) -> Any:
                 with self.accelerator.autocast():
                     return *scored(some, model), None
 
-            parts = [part(slice(start, start + count)) for start in range(0, len(ids), count)]
+            with sharing.passing(self):
+                parts = [part(slice(start, start + count)) for start in range(0, len(ids), count)]
             odds, entropies, losses = zip(*parts, strict=True)
             entropy = torch.cat(entropies) if named.get("compute_entropy") else None
             return torch.cat(odds), entropy, None if losses[0] is None else torch.stack(losses).mean()
@@ -184,7 +187,7 @@ def _trainer(owner: Grpo) -> Any:
     def earned(earned: list[float], **_: Any) -> list[float]:
         return earned
 
-    told = refusals(trl, options)
+    told, frozen = refusals(trl, options), causal.frozen
     with told, warnings.catch_warnings(), tempfile.TemporaryDirectory() as nowhere:
         warnings.simplefilter("ignore")
         trainer = Trainer(
@@ -193,15 +196,16 @@ def _trainer(owner: Grpo) -> Any:
             args=config(trl, options, causal.device.type == "cuda", Path(nowhere)),
             train_dataset=_dataset(iter(()), {}),
             processing_class=causal.tokenizer,
-            optimizers=(causal.optimizer, None),
             rollout_func=rollout,
             callbacks=[Told()],
         )
-    trainer.slots, trainer.fresh = {}, []
+    trainer.slots, trainer.fresh, trainer.optimizer = {}, [], causal.optimizer
     trainer.remove_callback(PrinterCallback)
-    trainer.beta, trainer.ref_model = options.kl, causal.frozen if options.kl else None
-    if trainer.ref_model is not None:
-        add_fused_lm_head(trainer.ref_model, temperature=options.temperature)
+    if frozen is not None and options.kl:
+        add_fused_lm_head(frozen, temperature=options.temperature)
+    if causal.sharded:
+        frozen = sharing.take_apart(trainer, causal, options.trl)
+    trainer.beta, trainer.ref_model = options.kl, frozen if options.kl else None
     return trainer
 
 

@@ -1,0 +1,33 @@
+"""Lets accelerate take models apart on CPUs, where it does nothing about a wish for FSDP; so tests need no GPUs.
+
+Ranks on CPUs are of the type MULTI_CPU, and accelerate's state looks at its FSDP plugin for types of accelerators only.
+Here it notes the plugin for them, too. All else is the real code of accelerate, TRL and torch, which runs over gloo.
+DeepSpeed needs no such help, but a word that it is to use CPUs, and it is kept from building a faster way of its own
+between processes of one machine, which takes longer than all these tests.
+"""
+
+import importlib.util
+import os
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+
+
+def allow(fsdp: bool = True) -> None:
+    from accelerate.state import AcceleratorState, PartialState
+    from accelerate.utils import DistributedType
+
+    if importlib.util.find_spec("deepspeed"):
+        importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
+    if not fsdp:
+        return
+    begin = AcceleratorState.__init__
+
+    def begin_with_parts(self, *given, fsdp_plugin=None, **named):
+        begin(self, *given, fsdp_plugin=fsdp_plugin, **named)
+        if fsdp_plugin is not None and self.distributed_type == DistributedType.MULTI_CPU:
+            self.distributed_type, self.fsdp_plugin = DistributedType.FSDP, fsdp_plugin
+            if self._mixed_precision != "no":
+                fsdp_plugin.set_mixed_precision(self._mixed_precision)
+            PartialState._shared_state["distributed_type"] = self.distributed_type  # as accelerate does
+
+    AcceleratorState.__init__ = begin_with_parts
