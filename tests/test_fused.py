@@ -161,6 +161,50 @@ def far(size, longest, steps):
 
 print(json.dumps([far(37, 0.5, 1), far(1024, 1e9, 5), far(2500, 3.0, 40)]))
 """
+COMPILED = """
+import json
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from curricle.agents import kernels, norms
+
+half, full, whole, byte = "*bf16", "*fp32", "*i64", "*i8"
+picture = {"HEIGHT": 64, "WIDTH": 64, "PIXEL": 4}
+tile = {**picture, "C": 64, "WIDE": 64, "BLOCK": 64}
+rows = {"ACTIONS": 17, "WIDE": 32, "BLOCK": 64}
+block = {"C": 64, "BLOCK": 4096, "WHOLE": True}
+pool = {"HEIGHT": 32, "WIDTH": 32, "C": 128, "BLOCK": 1024}
+CASES = [
+    ("pad", [byte, half], {**picture, "COLOURS": 3, "BLOCK": 1024}),
+    ("enter", [half, full, full, half, byte, "i32"], {**tile, "COLOURS": 3, "ROWS": 8}),
+    ("enter_back", [half, half, byte, full, full, "i32"], tile),
+    ("pool", [half, full, half, byte], pool),
+    ("pool_back", [half, byte, half], pool),
+    ("clipped", [full, full, whole, *[full] * 4, full, full, full, "i32", *["fp32"] * 3], rows),
+    ("choose", [full] * 4 + [whole, full, full, "i32"], rows),
+    ("watch", [full, full, "i32", "fp32"], {"BLOCK": 1024}),
+    ("adam", [full, full, "fp32", *[full] * 4, "i32", *["fp32"] * 6, half], {"TWIN": True, "BLOCK": 1024}),
+    ("twice", [half, *[full] * 4, half, half, full, full, "fp32", "fp32", "i32", "i32"], block),
+    ("twice_back", [half] * 3 + [full] * 5 + [half, full, "i32", "i32", "i32"], {**block, "SKIP": True}),
+]
+for kind in ({"RELU": True, "ADD": False}, {"RELU": True, "ADD": True}, {"RELU": False, "ADD": False}):
+    forth = [half, half, full, full, half, half, full, full, "fp32", "i32", "i32"]
+    back = [half] * 4 + [full] * 3 + [half, half, full, "i32", "i32", "i32"]
+    CASES += [("norm", forth, {**block, **kind}), ("norm_back", back, {**block, **kind, "SKIP": kind["ADD"]})]
+CASES.append(("norm_back", back, {"C": 8192, "BLOCK": 8192, "WHOLE": True, "RELU": True, "ADD": True, "SKIP": False}))
+
+made = set()
+for name, types, fixed in CASES:
+    function = getattr(kernels, name, None) or getattr(norms, name)
+    given = iter(types)
+    signature = {one: "constexpr" if one in fixed else next(given) for one in function.arg_names}
+    constants = {(i,): fixed[one] for i, one in enumerate(function.arg_names) if one in fixed}
+    assert next(given, None) is None, name
+    triton.compile(ASTSource(function, signature, constants), target=GPUTarget("cuda", 90, 32))
+    made.add(name)
+known = {n for m in (kernels, norms) for n, f in vars(m).items() if isinstance(f, triton.JITFunction) and n[0] != "_"}
+print(json.dumps([sorted(made), sorted(known)]))
+"""
 SHAPES = [((13, 10, 1), (4, 8), 2), ((9, 9, 2), (16,), 2), ((11, 12, 3), (4, 8), 0), ((16, 12, 3), (16, 32), 1)]
 SHAPES += [((16, 32, 3), (4, 8), 1)]  # whose last pictures are of as many numbers as a block
 OTHERS = [((8, 9, 6), (8,), 1), ((6, 7, 3), (128,), 1)]  # more colours or channels than are fused at first
@@ -170,10 +214,10 @@ def distances(cases):
     return interpreted(SCRIPT, json.dumps(cases))
 
 
-def interpreted(script, *arguments):
+def interpreted(script, *arguments, interpret="1"):
     ran = subprocess.run(
         [sys.executable, "-c", script, *arguments],
-        env=os.environ | {"TRITON_INTERPRET": "1"},
+        env=os.environ | {"TRITON_INTERPRET": interpret},
         capture_output=True,
         text=True,
         timeout=500,
@@ -198,6 +242,12 @@ def test_so_they_do_in_half_precision_up_to_its_rounding():
 def test_pictures_that_are_nearly_even_keep_their_digits():
     for output, gradient in interpreted(EVEN):
         assert output < 2e-3 and gradient < 2e-2
+
+
+def test_all_kernels_compile_for_a_large_gpu():
+    """What the interpreter lets pass the compiler may not; it needs no GPU."""
+    made, known = interpreted(COMPILED, interpret="0")
+    assert made == known
 
 
 def test_actions_drawn_by_the_kernel_are_the_plain_ones():

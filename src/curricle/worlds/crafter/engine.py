@@ -49,6 +49,9 @@ class Engine:
             whole[here] for whole in (states, board.rewards, board.ends, board.skills)
         )
         self.observed, self.final = board.observed[here], board.final[here]
+        edges = [here.start] + [here.stop] * (here.stop < len(states))
+        self.apart = not any(edge * board.observed[0].nbytes % _PAGE for edge in edges)
+        """Whether no page of memory holds both its observations and another engine's."""
         self._mask, self._actions, self._faults = board.mask[here], board.actions[here], board.faults[here]
 
     def reset(self, mask: NDArray[np.bool_] | None = None) -> None:

@@ -142,7 +142,7 @@ class CrafterVector(WorldVector):
 
     def lent(self) -> Any | None:
         """Where observations are drawn or written."""
-        return None if self.observation == "text" else self.engine.observed
+        return self.engine.observed if self.observation != "text" and self.engine.apart else None
 
     def rouse(self) -> None:
         """Wake the threads."""
