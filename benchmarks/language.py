@@ -110,7 +110,10 @@ def updates(causal: Causal, options: LearningOptions, args: argparse.Namespace) 
 
 
 def imitation(causal: Causal, args: argparse.Namespace) -> dict[str, float]:
-    """Tokens a second of learning by weight, as an environment policy does and an agent that imitates."""
+    """Tokens a second of learning by weight, as an agent that imitates does.
+
+    An environment policy does so as well, with passes of the model it began as and of the cap on KL beside it.
+    """
     shown = [Example([5] * args.prompt, [6] * args.new, 1.0) for _ in range(args.rows)]
 
     def learn() -> None:

@@ -100,7 +100,7 @@ def making(about):
     kind, world = (Talkative, Uneven()) if about.get("sampler") == "trl" else (Scripted, Steps())
     kind, world = (GRPO, Pick()) if about.get("sampler") == "plain" else (kind, world)
     world = Solved() if about.get("warm") else world
-    options = {name: value for name, value in about.items() if name != "begin"}
+    options = {name: value for name, value in about.items() if name not in ("begin", "environment")}
     return lambda: kind(world, GRPOOptions(**{**given, "micro": 2, **options}))
 
 
@@ -159,6 +159,7 @@ def rank(number, count, port, work, about, folder):
         where = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": count, "MASTER_PORT": port}
         where |= {"OMP_NUM_THREADS": 1, "MASTER_ADDR": "127.0.0.1"}  # unsaid, accelerate takes all cores for each
         os.environ |= {name: str(value) for name, value in where.items()}
+    os.environ |= about.get("environment", {})
     if work is whole_run:
         return config.follow() if number else work(about, folder)
     with pytest.raises(AgentError) if work is refused else nullcontext() as caught:

@@ -226,7 +226,8 @@ def test_what_goes_wrong_is_counted_and_stays_out_of_the_pool():
 
     formal = agent(Formal(), turns=1)
     scripted(formal, "fog", "zoo")
-    formal.practise([Pick().unaltered()], 8, seed=0, report=quiet)
+    formal.practise([Pick().unaltered()], 8, seed=0, report=lambda done, figures: told.append(figures))
+    assert told[-1]["practice/malformed"] == 0.5 and "practice/malformed" in told[0]
     assert [row.completion for row in formal.pool.values()] == ["zoo"], "wrong, but in the form that was asked for"
 
 

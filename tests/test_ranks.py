@@ -30,13 +30,19 @@ def launched():
     return launcher()
 
 
+ASKED = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
+ASKED |= {"FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP"}
+"""What accelerate's launcher says for `--use_fsdp --fsdp_version 2 --fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP`."""
+
+
 @pytest.mark.parametrize("options", [{"step_weight": 1.0}, {"lora": 4}], ids=["all weights", "adapter"])
 def test_the_updates_of_two_ranks_are_those_of_one(options, launched, tmp_path):
     """12 rows, 6 a rank: the second group lies across both, and is compared as a whole, also by turns."""
     alone = launched(1, updates, options, tmp_path / "alone")
     both = [launched(2, updates, options, tmp_path / "both")]
     near(alone / "first", both[0] / "first")
-    begin = {"begin": str(alone / "first"), "trl": {"fsdp": True}}  # what one process wrote, two read, in parts
+    parts = {"trl": {"fsdp": True}} if options.get("lora") else {"environment": ASKED}
+    begin = {"begin": str(alone / "first"), **parts}  # what one process wrote, two read, in parts
     both.append(launched(2, updates, {**options, **begin}, tmp_path / "later"))
     figures, outcomes = json.loads((alone / "told.json").read_text())
     assert [o["attempts"] for o in outcomes] == [12, 24, 3, 3, 3] and outcomes[1]["spent"] == 24
@@ -47,6 +53,8 @@ def test_the_updates_of_two_ranks_are_those_of_one(options, launched, tmp_path):
         for mine, theirs in zip(figures[-len(seen) :], seen, strict=True):
             assert mine["practice/grad_norm"] == pytest.approx(theirs["practice/grad_norm"], rel=1e-3)
         near(alone, folder)
+        held = [int((folder / f"held-{n}").read_text()) for n in (0, 1)]
+        assert folder is both[0] or held[0] < 0.51 * int((both[0] / "held-0").read_text()), "it learnt in parts"
         own = [(folder / f"own-{n}.safetensors").read_bytes() for n in (0, 1)]
         assert own[0] == own[1], "all ranks end with the same weights"
 
@@ -197,6 +205,7 @@ def test_refusals_name_the_value_before_anything_is_written(tmp_path, monkeypatc
         ({"spread": True}, "spread = true lays the agent over all GPUs of one process, but 2 ranks"),
         ({"trl": {"fsdp_config": {"version": 2}}}, "'version': 2}} does nothing without fsdp = true"),
         ({"trl": {"fsdp": True, "fsdp_config": {"version": 1}}}, "'fsdp': True}, version 1 of FSDP: .* use version 2"),
+        ({"trl": {"fsdp": True, "fsdp_config": {"cpu_ram_efficient_loading": True}}}, "only one rank .* leave it out"),
         ({"trl": {"fsdp": True}, "lora": 4, "warm": 2}, "'fsdp': True}, warm = 2, lora = 4: .* or leave FSDP out"),
     ):
         with pytest.raises(AgentError, match=words):

@@ -3,16 +3,17 @@
 import importlib.util
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
 import safetensors.numpy
-from launching import ended, launcher, near, refused, updates
+from launching import Solved, ended, launcher, near, refused, updates
 from small_model import Pick, tiny
 
 from curricle import ranks
 from curricle.agents.grpo import GRPO, GRPOOptions, sharing
-from curricle.errors import AgentError
+from curricle.errors import AgentError, ModelError
 
 needs_deepspeed = pytest.mark.skipif(
     importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed: pip install deepspeed"
@@ -84,9 +85,14 @@ def test_partitions_learn_what_one_process_does_and_go_on_from_each_other(option
         assert own[0] == own[1], "all ranks end with the same weights"
 
 
-@pytest.mark.parametrize("trl", [FSDP, pytest.param(zero(3), marks=needs_deepspeed)], ids=["fsdp", "zero"])
-def test_trl_draws_from_parts(trl, launched, tmp_path):
-    folder = launched(2, ended, {"sampler": "trl", "turns": 3, "trl": trl}, tmp_path / "both")
+ASKED = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
+"""What accelerate's launcher says for `--use_deepspeed --zero_stage 3`."""
+WAYS = [{"trl": FSDP}, pytest.param({"environment": ASKED}, marks=needs_deepspeed)]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["fsdp", "zero"])
+def test_trl_draws_from_parts(way, launched, tmp_path):
+    folder = launched(2, ended, {"sampler": "trl", "turns": 3, **way}, tmp_path / "both")
     assert (folder / "drawn").read_text() == "12 4", "a first turn, two that only the other rank has, and the end"
 
 
@@ -119,11 +125,21 @@ def test_ranks_refuse_alike_what_would_learn_otherwise(trl, words, launched, tmp
     assert words in refusal(launched(2, refused, {"trl": trl}, tmp_path / "both"))
 
 
-def test_one_process_holds_it_all(caplog):
+def test_an_adapter_that_imitated_is_no_matter_for_partitions():
+    """What it began as lies in an adapter that is made when it is read, too late to be cut up."""
+    one = GRPO(Solved(), GRPOOptions(model=tiny(), device="cpu", lora=4))
+    next(one.causal.model.parameters()).ds_id = 0
+    with pytest.raises(ModelError, match=r"lora = 4 .* ZeRO 3 .* use ZeRO 2 or fsdp"):
+        one.causal.begin()
+
+
+def test_one_process_holds_it_all(caplog, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     options = GRPOOptions(trl={**FSDP, "fsdp_config": {"reshard_after_forward": False}, "loss_type": "grpo"})
     with caplog.at_level(logging.WARNING):
         assert sharing.alone(options) == options.model_copy(update={"trl": {"loss_type": "grpo"}})
     assert "trl = {'fsdp': True} is for several ranks: one process holds all of the model" in caplog.text
+    assert os.environ["ACCELERATE_USE_FSDP"] == "false"
     assert not sharing.parted(options)
 
 

@@ -155,6 +155,7 @@ def _join() -> None:
                 "or hide the GPUs (CUDA_VISIBLE_DEVICES=) to run on CPUs"
             )
         torch.cuda.set_device(here)
+    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"  # else whatever a rank loads by itself would come out empty
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     _dist().init_process_group(backend, timeout=UPDATE)
     _talk = _dist().new_group(backend="gloo", timeout=WAIT)

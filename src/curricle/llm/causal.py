@@ -25,7 +25,7 @@ from pydantic import Field
 
 from curricle import ranks
 from curricle.errors import ModelError, RunDamaged
-from curricle.llm import shards
+from curricle.llm import shards, zero
 from curricle.llm.attention import mend
 from curricle.llm.extra import needed
 from curricle.llm.unpack import unpacked
@@ -131,6 +131,11 @@ class Causal:
     def _beginnings(self) -> Iterator[tuple[str, Any, Any]]:
         """What is trained, by name, beside what it began as, which from now on lies in a place of its own."""
         if self.options.lora and not self.begun:
+            if any(zero.is_partition(p) for p in self.model.parameters()):
+                raise ModelError(
+                    f"{self.who}: it was warmed up, and with lora = {self.options.lora} that is kept as another "
+                    "adapter, which DeepSpeed's ZeRO 3 knows nothing of; use ZeRO 2 or fsdp instead"
+                )
             with torch.random.fork_rng():
                 self.model.add_adapter(REFERENCE, self.model.peft_config["default"])
             self.model.set_adapter("default")

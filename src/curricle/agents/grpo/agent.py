@@ -284,7 +284,9 @@ def _figures(groups: Sequence[Sequence[Attempt]]) -> dict[str, float]:
         return {}
     rates = [sum(bool(one.shown) for one in group) / len(group) for group in groups]
     faults = {f"practice/{fault}": sum(one.fault == fault for one in every) / len(every) for fault in FAULTS}
+    strange = sum(not one.fault and not one.verdict.valid for one in every)
     return faults | {
+        "practice/malformed": strange / len(every),
         "practice/success": sum(rates) / len(rates),
         "practice/solved": sum(rate == 1 for rate in rates) / len(rates),
         "practice/unsolved": sum(rate == 0 for rate in rates) / len(rates),

@@ -65,7 +65,7 @@ OURS = {
 FIXED = (
     *("output_dir", "shuffle_dataset", "remove_unused_columns", "logging_steps", "logging_strategy", "data_seed"),
     *("logging_nan_inf_filter", "optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "sync_ref_model"),
-    "vllm_importance_sampling_correction",
+    *("vllm_importance_sampling_correction", "ds3_gather_for_generation"),
 )
 """Those that must be as they are: tasks come by turns, each update is counted, a run resumes exactly."""
 DRAWING = (

@@ -32,6 +32,7 @@ LAUNCHED = {
     "ACCELERATE_USE_MEGATRON_LM": "megatron",
 }
 """What accelerate's launcher says by, and what it asks for."""
+RAM_EFFICIENT = ("cpu_ram_efficient_loading", "fsdp_cpu_ram_efficient_loading")
 
 
 def asked(added: Mapping[str, Any]) -> tuple[str, str]:
@@ -86,6 +87,11 @@ def _refuse_fsdp(said: str, options: LearningOptions, warm: int) -> None:
             f"{said}, version {version} of FSDP: it lays parameters end to end, and they could not be saved one by "
             "one; use version 2 (fsdp_config = {version = 2}, or accelerate launch --fsdp_version 2)"
         )
+    if loads := next((name for name in RAM_EFFICIENT if config.get(name)), ""):
+        raise AgentError(
+            f"fsdp_config = {{{loads!r}: true}}: then only one rank of a machine would load whatever models there are, "
+            "the world's own included; leave it out, and every rank loads the agent's"
+        )
     if warm and options.lora:
         raise AgentError(
             f"{said}, warm = {warm}, lora = {options.lora}: what an adapter was after imitation is kept as another "
@@ -109,6 +115,7 @@ def alone(options: LearningOptions) -> LearningOptions:
     if not way:
         return options
     LOG.warning("%s is for several ranks: one process holds all of the model", said)
+    os.environ["ACCELERATE_USE_FSDP"] = "false"  # accelerate would take apart what one process holds, too
     kept = {name: value for name, value in options.trl.items() if name not in (FSDP, "fsdp_config", DEEPSPEED)}
     return options.model_copy(update={"trl": Frozen(kept)})
 
