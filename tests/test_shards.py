@@ -4,10 +4,13 @@ import importlib.util
 import json
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import safetensors.numpy
+import torch
 from launching import Solved, ended, launcher, near, refused, updates
 from small_model import Pick, tiny
 
@@ -131,6 +134,15 @@ def test_an_adapter_that_imitated_is_no_matter_for_partitions():
     next(one.causal.model.parameters()).ds_id = 0
     with pytest.raises(ModelError, match=r"lora = 4 .* ZeRO 3 .* use ZeRO 2 or fsdp"):
         one.causal.begin()
+
+
+@needs_deepspeed
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it is about machines without a GPU")
+def test_nothing_is_printed_about_gpus_that_are_not_there():
+    script = "from curricle.llm.extra import needed; needed('deepspeed'); needed('peft')"
+    environment = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
+    ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0 and ran.stdout == ""
 
 
 def test_one_process_holds_it_all(caplog, monkeypatch):

@@ -1,6 +1,7 @@
 """Extra: packages that only language-model players need, imported when first used."""
 
 import importlib
+import os
 from typing import Any
 
 from curricle.errors import ModelError
@@ -8,6 +9,10 @@ from curricle.errors import ModelError
 
 def needed(name: str) -> Any:
     """Import a package of the `llm` extra, or say how to get it."""
+    import torch  # late: commands without a model do without it
+
+    if not torch.cuda.is_available():  # several of them import DeepSpeed, which else prints that it found no GPU
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     try:
         return importlib.import_module(name)
     except ImportError as error:
