@@ -133,9 +133,10 @@ class Row:
             if slope is None:  # nothing of it was asked for
                 view.zero_()
         pairs = [(view, slope) for view, slope in zip(views, slopes, strict=True) if slope is not None]
-        for kind in {slope.dtype for _, slope in pairs}:  # on a GPU these are one copy
-            alike = [(v, slope) for v, slope in pairs if slope.dtype == kind and v.stride() == slope.stride()]
-            torch._foreach_copy_([view for view, _ in alike], [slope for _, slope in alike])
+        alike = [pair for pair in pairs if pair[0].stride() == pair[1].stride()]
+        for kind in {slope.dtype for _, slope in alike}:  # on a GPU these are one copy
+            some = [pair for pair in alike if pair[1].dtype == kind]
+            torch._foreach_copy_([view for view, _ in some], [slope for _, slope in some])
         for view, slope in pairs:
             if view.stride() != slope.stride():
                 view.copy_(slope)
