@@ -3,8 +3,8 @@
     python benchmarks/agents.py [--view symbols] [--seconds 20] [--json] [--profile]
 
 Prints, for symbols and for pixels, steps/s end to end (world, network and update together) and the share of each in
-lane 0 (with `ahead` the update is beside it), next to Stable-Baselines3's PPO on the reference `crafter` from pixels in
-the same run, where it is installed (the extra `benchmarks`).
+lane 0, beside a GPU in all lanes (with `ahead` the update is beside it), next to Stable-Baselines3's PPO on the
+reference `crafter` from pixels in the same run, where it is installed (the extra `benchmarks`).
 On a CPU pixels are learnt with a small network (`--set channels=[64,128,128] blocks=2` for the papers'), on a GPU with
 the papers'. With `--json` the last line is one object: symbols and pixels, each with steps_per_s, reference and ratio.
 `--profile` adds, on a GPU, the kernels of two more rollouts by the time they take.
@@ -140,7 +140,10 @@ def main() -> None:
     parser.add_argument("--view", choices=["symbols", "pixels", "both"], default="both")
     parser.add_argument("--seconds", type=float, default=20.0, help="How long each measurement takes, about.")
     parser.add_argument(
-        "--threads", type=int, default=0, help="Threads of the world, for each lane [1, for symbols beside a GPU 4]."
+        "--threads",
+        type=int,
+        default=0,
+        help="Threads of the world, for each lane; beside a GPU for all [1, for symbols beside a GPU 4].",
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="Options of PPO.")
     parser.add_argument("--no-reference", action="store_true")

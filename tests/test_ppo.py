@@ -16,7 +16,7 @@ from curricle.agents.nets import Network, Symbols
 from curricle.agents.objective import clipped_loss
 from curricle.agents.ppo import PPO, PPOOptions
 from curricle.agents.random import RandomAgent
-from curricle.agents.rollout import Lane, gae, play_by_turns
+from curricle.agents.rollout import Lane, Rollout, gae, play_by_turns
 from curricle.agents.spaces import parts_of
 from curricle.errors import AgentError, RunDamaged
 from curricle.worlds.crafter import Crafter
@@ -348,6 +348,28 @@ def test_observations_read_where_a_world_keeps_them_are_those_it_hands_out(monke
             agent.practise([world.unaltered()], 256, seed=seed, report=quiet)
         found.append((agent.row.whole.detach().clone(), agent.scene.arrays[f"seen.{next(iter(agent.parts))}"]))
     assert torch.equal(found[0][0], found[1][0]) and np.array_equal(found[0][1], found[1][1])
+
+
+def test_lanes_by_turns_play_what_each_plays_alone():
+    world = Crafter()
+    agent, spans = PPO(world, PPOOptions(environments=5, steps=8, lanes=2, device="cpu")), [(0, 2), (2, 5)]
+    noise = [np.random.default_rng(n).random((8, last - first, 1), np.float32) for n, (first, last) in enumerate(spans)]
+    played = []
+    for together in (True, False):
+        rollout = Rollout(agent.network, agent.device, 8, 5, len(world.skills))
+        vectors = world.by_turns([[world.original] * (last - first) for first, last in spans])
+        lanes = [Lane(vector, first, rollout, agent.network) for vector, (first, _) in zip(vectors, spans, strict=True)]
+        for lane in lanes:
+            lane.begin([lane.first + i for i in range(lane.vector.num_envs)])
+        for group in [[0, 1]] if together else [[1], [0]]:
+            chosen = [lanes[i] for i in group]
+            play_by_turns(chosen, [agent.actor.look] * len(chosen), [noise[i] for i in group], 8)
+        played.append([*(tensor.clone() for tensor in rollout.rows().values()), rollout.rewards, rollout.shown])
+        for lane in lanes:
+            lane.close()
+    for both, alone in zip(*played, strict=True):
+        assert np.array_equal(both, alone)
+    assert any(len(np.unique(both[2:])) > 1 for both in played[0])
 
 
 def test_a_lane_reads_what_the_world_drew():

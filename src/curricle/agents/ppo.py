@@ -62,7 +62,9 @@ class PPOOptions(Options):
     width: int = Field(256, ge=1, description="Width of the layer below the last.")
     hidden: int = Field(0, ge=0, description="Width of the last layer; 0: 1024 with images, 256 without.")
     greedy: bool = Field(False, description="Test with the likeliest action instead of drawing from the policy.")
-    lanes: int = Field(2, ge=1, description="Parts that work at once; moves results by its value, not by cores.")
+    lanes: int = Field(
+        2, ge=1, description="Parts that work at once, beside a GPU by turns; moves results by its value, not by cores."
+    )
     device: Device = Field("auto", description="Where the network runs: auto (a GPU if there is one), cpu or cuda.")
     bf16: bool = Field(True, description="On a GPU: products in bfloat16.")
     graphs: bool = Field(True, description="On a GPU: replay rollout and update as CUDA graphs.")

@@ -56,12 +56,9 @@ class CrafterVector(WorldVector):
         engine: Engine | None = None,
     ) -> None:
         self.num_envs, self.observation, self.autoreset = len(settings), observation, autoreset
-        (own,) = (
-            [engine]
-            if engine
-            else engines([len(settings)], _view(observation), exact=exact, size=size, threads=threads)
-        )
-        self.engine = own
+        if engine is None:
+            (engine,) = engines([len(settings)], _view(observation), exact=exact, size=size, threads=threads)
+        self.engine = engine
         self.single_observation_space = space_of(observation, size)
         self.single_action_space = gymnasium.spaces.Discrete(len(r.ACTIONS))
         self.action_space = batch_space(self.single_action_space, self.num_envs)
