@@ -153,7 +153,7 @@ def main() -> None:
     changes = {name: json.loads(value) for name, _, value in (pair.partition("=") for pair in given.set)}
     known = None if given.no_reference else reference(given.seconds)
     watch, found = Stopwatch(), {}
-    watch.watch(Lane, "_move", "world")
+    watch.watch(Lane, "finish", "world")
     watch.watch(ppo, "play_by_turns", "play")
     for view in ["symbols", "pixels"] if given.view == "both" else [given.view]:
         result = ours(view, given.seconds, changes, given.threads or THREADS[view], watch, given.profile)

@@ -12,7 +12,7 @@ import pytest
 from curricle.errors import UsageError
 from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter import symbols
-from curricle.worlds.crafter.crew import AWAKE, LINE
+from curricle.worlds.crafter.crew import AWAKE, DONE, LINE, MOST, Crew
 from curricle.worlds.crafter.engine import Engine, View, engines
 from curricle.worlds.crafter.extras import has_water
 from curricle.worlds.crafter.looks import LOOKS
@@ -78,7 +78,7 @@ def test_episodes_prepared_beforehand_are_those_that_begin_in_place(exact: bool)
             engine.play(np.zeros(6, np.int64), renew=True)
         time.sleep(0.01)
     made = three._board.spares.records["episode"]
-    assert _soon(lambda: (made[2:] > 3).all()) and not made[:2].any(), "the caller prepares none"
+    assert _soon(lambda: (made > 3).all())
     assert (one.states["episode"] > 3).all() and one.states.tobytes() == three.states.tobytes()
     assert np.array_equal(one.observed, three.observed) and len(one._board.spares.records) == 0
     three.close()
@@ -100,7 +100,7 @@ def test_engines_that_share_their_threads_play_what_others_do() -> None:
             assert np.array_equal(pair[0].observed, pair[1].observed)
         time.sleep(0.01)
     made = together[0]._board.spares.records["episode"]
-    assert _soon(lambda: (made[[1, 2, 4, 5, 6, 7]] > 3).all()) and not made[[0, 3]].any(), "the caller prepares none"
+    assert _soon(lambda: (made > 3).all())
     together[0].close()
     with pytest.raises(UsageError, match="were closed"):
         together[1].play(np.zeros(5, np.int64))
@@ -108,14 +108,39 @@ def test_engines_that_share_their_threads_play_what_others_do() -> None:
 
 def test_a_spare_is_taken_only_if_it_is_the_next_episode() -> None:
     engine = _engine(4, threads=2)
-    spares = engine._board.spares.records[2:]
-    assert _soon(lambda: (spares["episode"] == 2).all() and spares["count"].all())
-    time.sleep(0.1)
+    spares, held = engine._board.spares.records, engine._board.spares.held
+    assert _soon(lambda: (spares["episode"] == 2).all() and not held.any())
     spares["thirst"] = 7.0  # which no new episode has
     engine.states["seed"][3] = 99
+    held[1] = 1  # as if a thread were at it
     engine.reset()
-    assert engine.states["thirst"].tolist() == [0.0, 0.0, 7.0, 0.0]
+    assert engine.states["thirst"].tolist() == [7.0, 0.0, 7.0, 0.0]
     engine.close()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_caller_is_free_while_a_step_is_under_way(threads: int) -> None:
+    """And lends a hand once it waits: alone it does all of it."""
+    first, second = engines([5, 5], threads=threads)
+    other = _engine(5)
+    for engine in (first, second):
+        engine.states[:] = other.states
+    actions = np.arange(5)
+    first.begin(actions)
+    with pytest.raises(UsageError, match="still under way"):
+        second.begin(actions)
+    done = first._crew._control[DONE : DONE + 1]
+    assert _soon(lambda: done[0] == 5) if threads > 1 else done[0] == 0
+    first.finish()
+    second.play(actions)
+    other.play(actions)
+    assert first.states.tobytes() == second.states.tobytes() == other.states.tobytes()
+    first.close()
+
+
+def test_more_environments_than_an_order_can_name_are_refused() -> None:
+    with pytest.raises(UsageError, match="1,048,576 environments are too many"):
+        Crew(np.zeros(MOST, np.uint8), [0, MOST], 1, None, None)
 
 
 def test_threads_that_sleep_wake_before_they_are_needed() -> None:

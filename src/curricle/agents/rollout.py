@@ -6,6 +6,7 @@ never look at each other: results depend on how many there are, not on who works
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -144,9 +145,9 @@ class Lane:
         kept["shown"] = self.shown.copy()
         return kept | ({"memory": self.memory.cpu().numpy().copy()} if self.network.memory else {})
 
-    def step(self, t: int) -> list[Cut]:
-        """Wait for the actions, and move the worlds; returns the episodes that were cut short."""
-        return self._move(t, self.network.policy.outward(self.wait()))
+    def start(self) -> None:
+        """Wait for the actions, and let the worlds begin to move."""
+        self.vector.step_async(self.network.policy.outward(self.wait()))
 
     def wait(self) -> NDArray[Any]:
         """The actions that were chosen last; what they were chosen by has been read."""
@@ -172,9 +173,10 @@ class Lane:
         for place, found in zip(self.places[t], (actions, log_probs, values), strict=True):
             place.copy_(found)
 
-    def _move(self, t: int, actions: NDArray[Any]) -> list[Cut]:
+    def finish(self, t: int) -> list[Cut]:
+        """Wait for the worlds; returns the episodes that were cut short."""
         r, here = self.rollout, self.here
-        observations, rewards, terminated, truncated, info = self.vector.step(actions)
+        observations, rewards, terminated, truncated, info = self.vector.step_wait()
         ended, shown = terminated | truncated, info["skills"]
         r.rewards[t, here], r.ended[t, here], r.shown[t, here] = rewards, ended, shown
         cut = list[Cut]()
@@ -206,22 +208,34 @@ def play_by_turns(
 ) -> list[Cut]:
     """Play `steps` steps in some lanes and write them into the rollout; returns the episodes that were cut short.
 
-    A lane's network is only begun before it is the next one's turn, so that a GPU thinks while worlds step. All queue
-    on one stream: two networks at once gain nothing there, and graphs that overlap would share workspaces.
+    Of two lanes one looks while the worlds of the other step; what takes its time there is done by a GPU and by the
+    worlds' threads, which are only told to begin. All lanes queue on one stream: two networks at once gain nothing, and
+    graphs that overlap would share workspaces.
     """
     lucks, cut = [torch.from_numpy(some).to(lane.device) for lane, some in zip(lanes, noise, strict=True)], list[Cut]()
     turns = list(zip(lanes, looks, lucks, strict=True))
     for lane, look, luck in turns:
         lane.vector.rouse()
         lane.look(look, 0, luck[0])
+    due = list[Callable[[], None]]()
     for t in range(steps):
         for lane, look, luck in turns:
-            cut += lane.step(t)
-            lane.look(look, t + 1, luck[(t + 1) % steps])  # the last one for the value and the memory that follow
+            if len(lanes) == 1:  # nothing can be done meanwhile
+                _do(due)
+            lane.start()
+            _do(due)
+            cut += lane.finish(t)
+            due.append(partial(lane.look, look, t + 1, luck[(t + 1) % steps]))
+    _do(due)  # the last looks are for the value and the memory that follow
     for lane in lanes:
         lane.wait()
         lane.marks.zero_()
     return cut
+
+
+def _do(due: list[Callable[[], None]]) -> None:
+    while due:
+        due.pop()()
 
 
 def picked(tensor: Tensor, rows: Tensor) -> Tensor:

@@ -1,7 +1,9 @@
 """Crew: threads that wait for the next order inside compiled code, so that a step needs no word of Python between them.
 
 A step of a few environments is over sooner than one of Python's pools has handed it out; a number that all threads look
-at is seen at once. Who has looked for some milliseconds in vain goes to sleep, and is woken by a bell.
+at is seen at once. An order is taken up a few environments at a time by whoever is free, the caller too once it asks
+for the result: some environments take ten times as long as others, and a core may be taken away at any moment. Until
+then the caller can do something else. Who has looked for some milliseconds in vain sleeps, and is woken by a bell.
 """
 
 import threading
@@ -13,72 +15,80 @@ import numpy as np
 from numpy.typing import NDArray
 
 from curricle.errors import UsageError
-from curricle.worlds.crafter.kernel import kernel
-from curricle.worlds.crafter.signals import count, pause, read, rest, write
-from curricle.worlds.crafter.slices import STOP, follow, prepare
+from curricle.worlds.crafter.kernel import kernel, part
+from curricle.worlds.crafter.signals import add, pause, read, rest, write
+from curricle.worlds.crafter.slices import follow, prepare
 
-ROUND: Final = 0
-ORDER: Final = 8
-DONE: Final = 16
-AWAKE: Final = 24
+NEXT: Final = 0
+"""The order: which environment is the next to be taken, what is to be done with it, and where the order ends.
+
+All in one number, so that whoever takes an environment knows what to do with it."""
+DONE: Final = 8
+SPARE: Final = 16
+STOP: Final = 24
+AWAKE: Final = 32
 LINE: Final = 8
 """Numbers that one line of a cache holds: what different threads write lies in different lines."""
+ORDERS: Final = 24
+ENDS: Final = 28
+"""Bits of `NEXT` from which on there stand the order and its end."""
+MOST: Final = 1 << 20
 SOON: Final = 20_000
 """How often a thread looks in vain before it prepares what may be needed next: about a millisecond.
 
 What is begun is finished, and steps of a rollout that follow each other closely would have to wait for it."""
 PATIENCE: Final = 200_000
 """How often it looks in vain before it sleeps: some ten milliseconds, longer than a network takes to choose actions."""
+SHARE: Final = 4
+"""How often each thread takes environments in a step, if all take as long."""
 
 
 @kernel
-def _post(control: Any, order: int, part: int, others: int) -> int:
+def _post(control: Any, order: int, first: int, last: int, others: int) -> int:
     """Give an order; returns how many are asleep."""
     write(control, DONE, 0)
-    write(control, ORDER, order)
-    write(control, ORDER + 1, part)
-    write(control, ROUND, read(control, ROUND) + 1)
+    write(control, SPARE, 0)
+    write(control, NEXT, (last << ENDS) + (order << ORDERS) + first)
     asleep = 0
     for me in range(1, others + 1):
         asleep += 1 - read(control, AWAKE + LINE * me)
     return asleep
 
 
-@kernel
-def _edge(bounds: Any, part: int, me: int, crew: int) -> int:
-    """Where the slice of a thread begins in a part; it ends where the next one's begins."""
-    return int(bounds[part] + (bounds[part + 1] - bounds[part]) * me // crew)
+@part
+def _is_open(word: int) -> bool:
+    """Whether an order has environments left that nobody took."""
+    return word & ((1 << ORDERS) - 1) < word >> ENDS
 
 
 @kernel
-def _serve(control: Any, me: int, seen: int, crew: int, bounds: Any, states: Any, b: Any, p: Any) -> int:
-    """Carry out orders on slices; returns the number of the last one, or -1 if that was to stop.
+def _serve(control: Any, me: int, wanted: int, share: int, states: Any, b: Any, p: Any) -> bool:
+    """Carry out orders, `share` environments at a time; returns whether there will be more.
 
-    The caller (0) carries out one and waits for the others; they go on until there is none for a while, and meanwhile
-    prepare what may be needed next, each for the environments of its own slices, which no other touches.
+    The caller (0) returns when all that are `wanted` are done; the others when they were idle for long. While they are
+    idle for a shorter time they prepare what may be needed next.
     """
     write(control, AWAKE + LINE * me, 1)
-    idle, part, ready = 0, len(bounds) - 1, 0
+    idle = 0
     while True:
-        if read(control, ROUND) != seen:
-            seen, idle = seen + 1, 0
-            order, part = read(control, ORDER), read(control, ORDER + 1)
-            if order != STOP:
-                follow(order, states, _edge(bounds, part, me, crew), _edge(bounds, part, me + 1, crew), me, b, p)
-            if me > 0:
-                part, ready = 0, _edge(bounds, 0, me, crew)
-                count(control, DONE)
-            if order == STOP:
-                return -1
-        if me == 0 and read(control, DONE) == crew - 1:
-            return seen
-        if me > 0 and part < len(bounds) - 1 and idle >= SOON:
-            if ready < _edge(bounds, part, me + 1, crew):
-                prepare(states, ready, me, b)
-                ready += 1
-            else:
-                part += 1
-                ready = _edge(bounds, part, me, crew) if part < len(bounds) - 1 else 0
+        if _is_open(read(control, NEXT)):
+            word = add(control, NEXT, share)
+            first, last = word & ((1 << ORDERS) - 1), word >> ENDS
+            if first < last:
+                last = min(last, first + share)
+                follow((word >> ORDERS) & 15, states, first, last, me, b, p)
+                add(control, DONE, last - first)
+            idle = 0
+            continue
+        if me == 0:
+            if read(control, DONE) == wanted:
+                return True
+        elif read(control, STOP):
+            return False
+        elif idle >= SOON and read(control, SPARE) < len(states):
+            i = add(control, SPARE, 1)
+            if i < len(states):
+                prepare(states, i, me, b)
             continue
         idle += 1
         pause()
@@ -86,46 +96,54 @@ def _serve(control: Any, me: int, seen: int, crew: int, bounds: Any, states: Any
             rest()
         if me > 0 and idle >= PATIENCE:
             write(control, AWAKE + LINE * me, 0)
-            if read(control, ROUND) == seen:  # whoever gives an order now sees that a bell is needed
-                return seen
+            if not (_is_open(read(control, NEXT)) or read(control, STOP)):  # whoever comes now sees that a bell is needed
+                return True
             write(control, AWAKE + LINE * me, 1)
 
 
 class Crew:
-    """The caller and its threads, each with a slice of the environments; an order is for one part of them."""
+    """The caller and its threads; an order is for one part of the environments."""
 
     def __init__(self, states: NDArray[Any], bounds: Sequence[int], threads: int, board: Any, pictures: Any) -> None:
-        self._given, self._seen, self.size = (np.array(bounds, np.int64), states, board, pictures), 0, threads
+        if len(states) >= MOST:
+            raise UsageError(f"{len(states):,} environments are too many for one vector; at most {MOST - 1:,} fit")
+        self._given, self._bounds, self._threads, self._pending = (states, board, pictures), bounds, threads, 0
         self._control = np.zeros(AWAKE + LINE * (threads + 1), np.int64)
         self._bells = [threading.Semaphore(0) for _ in range(1, threads)]
+        smallest = min(last - first for first, last in zip(bounds, bounds[1:], strict=False))
+        self._share = max(1, smallest // (SHARE * threads)) if threads > 1 else MOST
         for me, bell in enumerate(self._bells, 1):
-            given = self._control, bell, me, threads, *self._given
+            given = self._control, bell, me, self._share, *self._given
             threading.Thread(target=_work, args=given, daemon=True, name=f"crafter-{me}").start()
         self.close = weakref.finalize(self, _dismiss, self._control, self._bells)
 
-    def follow(self, order: int, part: int) -> None:
-        """Have an order carried out in a part of the environments."""
+    def begin(self, order: int, part: int) -> None:
+        """Give an order for a part of the environments; the threads begin at once."""
         if self._bells and not self.close.alive:
             raise UsageError("these environments were closed, and their threads are gone; make new ones")
-        _give(self._control, self._bells, order, part)
-        self._seen = _serve(self._control, 0, self._seen, self.size, *self._given)
+        if self._pending:
+            raise UsageError("a step of environments that share these threads is still under way; wait for it first")
+        first, last = self._bounds[part], self._bounds[part + 1]
+        self._pending = last - first
+        if _post(self._control, order, first, last, len(self._bells)):
+            self.rouse()
+
+    def finish(self) -> None:
+        """Lend a hand, and return when the order is carried out."""
+        _serve(self._control, 0, self._pending, self._share, *self._given)
+        self._pending = 0
 
     def rouse(self) -> None:
         """Wake those who sleep, as an order will come soon."""
         _ring(self._control, self._bells)
 
 
-def _work(control: NDArray[Any], bell: threading.Semaphore, me: int, crew: int, *given: Any) -> None:
+def _work(control: NDArray[Any], bell: threading.Semaphore, me: int, share: int, *given: Any) -> None:
     """What a thread does; it knows nothing of its crew, so that one that is forgotten can go."""
-    seen = 0
-    while seen >= 0:
+    goes_on = True
+    while goes_on:
         bell.acquire()
-        seen = _serve(control, me, seen, crew, *given)
-
-
-def _give(control: NDArray[Any], bells: Sequence[threading.Semaphore], order: int, part: int = 0) -> None:
-    if _post(control, order, part, len(bells)):
-        _ring(control, bells)
+        goes_on = _serve(control, me, 0, share, *given)
 
 
 def _ring(control: NDArray[Any], bells: Sequence[threading.Semaphore]) -> None:
@@ -137,5 +155,6 @@ def _ring(control: NDArray[Any], bells: Sequence[threading.Semaphore]) -> None:
 
 def _dismiss(control: NDArray[Any], bells: Sequence[threading.Semaphore]) -> None:
     """Let the threads go."""
-    if bells:
-        _give(control, bells, STOP)
+    control[STOP] = 1
+    for bell in bells:  # also of one who is about to sleep
+        bell.release()

@@ -1,9 +1,9 @@
 """Engine: a batch of environments, and the calls that move them all.
 
-State is one array of records. A call is cut into fixed slices of environments, one a thread (`crew.py`); kernels
-release the GIL, and no environment looks at another, so results do not depend on the number of threads. `play` steps,
-`renew` follows what ended with the next episode. Engines made together share their threads. The first call compiles,
-which takes about a minute once; after that kernels come from numba's cache on disk.
+State is one array of records. Threads take environments as they become free (`crew.py`); kernels release the GIL, and
+no environment looks at another, so results do not depend on the number of threads. `play` steps, `renew` follows what
+ended with the next episode. Engines made together share their threads. The first call compiles, which takes about a
+minute once; after that kernels come from numba's cache on disk.
 """
 
 import itertools
@@ -57,19 +57,33 @@ class Engine:
     def reset(self, mask: NDArray[np.bool_] | None = None) -> None:
         """Begin a new episode, everywhere or where the mask says."""
         self._mask[:] = True if mask is None else mask
-        self._follow(BEGIN)
+        self._crew.begin(BEGIN, self._part)
+        self.finish()
 
     def play(self, actions: NDArray[np.int64], renew: bool = False) -> None:
-        """Play one step; results are in `observed`, `rewards`, `ends` and `skills`.
+        """Play one step; results are in `observed`, `rewards`, `ends` and `skills`."""
+        self.begin(actions, renew)
+        self.finish()
+
+    def begin(self, actions: NDArray[np.int64], renew: bool = False) -> None:
+        """Let the threads begin a step, whose results are there after `finish`.
 
         With `renew`, what ended is followed by the next episode at once: threads then meet only once a step.
         """
         self._actions[:] = actions
-        self._follow(GO_ON if renew else PLAY)
+        self._crew.begin(GO_ON if renew else PLAY, self._part)
+
+    def finish(self) -> None:
+        """Wait for what was begun, and stop at a fault inside a kernel."""
+        self._crew.finish()
+        if self._faults.any():
+            which = int(np.flatnonzero(self._faults == OVERFLOW)[0])
+            raise CurricleError(f"Crafter environment {which}: more than {SLOTS} objects (SLOTS in state.py)")
 
     def renew(self) -> None:
         """Follow every episode that ended with the next one; `final` keeps its last observation."""
-        self._follow(RENEW)
+        self._crew.begin(RENEW, self._part)
+        self.finish()
 
     def rouse(self) -> None:
         """Wake the threads, as a call will come soon."""
@@ -78,13 +92,6 @@ class Engine:
     def close(self) -> None:
         """Let the threads go, also those of engines that were made together with this one: they are the same."""
         self._crew.close()
-
-    def _follow(self, order: int) -> None:
-        """Have an order carried out, and stop at a fault inside a kernel."""
-        self._crew.follow(order, self._part)
-        if self._faults.any():
-            which = int(np.flatnonzero(self._faults == OVERFLOW)[0])
-            raise CurricleError(f"Crafter environment {which}: more than {SLOTS} objects (SLOTS in state.py)")
 
 
 def engines(

@@ -3,7 +3,7 @@
 Numbers of an array that several threads read and write, in one order that all of them see:
 
 - `read(array, at)` and `write(array, at, value)`;
-- `count(array, at)`: add one;
+- `add(array, at, amount)` and `swap(array, at, value)`: add or write; what stood there before is returned;
 - `pause()`: wait for some ten nanoseconds and leave the core to its other thread, where it has a way to say so;
 - `rest()`: let another thread of this core go first.
 """
@@ -17,7 +17,6 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_WORD: Final = ir.IntType(64)
 ORDER: Final = "seq_cst"
 _PAUSES: Final = {"x86_64": "llvm.x86.sse2.pause", "AMD64": "llvm.x86.sse2.pause"}
 
@@ -36,9 +35,17 @@ def _writing(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return context.get_dummy_value()
 
 
-def _counting(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    builder.atomic_rmw("add", _place(context, builder, signature.args[0], *arguments), _WORD(1), ORDER)
-    return context.get_dummy_value()
+def _changing(operation: str) -> Any:
+    """Code that changes a number and returns what it was."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, at, value = arguments
+        return builder.atomic_rmw(operation, _place(context, builder, signature.args[0], array, at), value, ORDER)
+
+    return codegen
+
+
+_ADDING, _SWAPPING = _changing("add"), _changing("xchg")
 
 
 def _pausing(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -64,8 +71,12 @@ def _write(typing: Any, array: Any, at: Any, value: Any) -> Any:
     return types.void(array, types.int64, types.int64), _writing
 
 
-def _count(typing: Any, array: Any, at: Any) -> Any:
-    return types.void(array, types.int64), _counting
+def _add(typing: Any, array: Any, at: Any, amount: Any) -> Any:
+    return types.int64(array, types.int64, types.int64), _ADDING
+
+
+def _swap(typing: Any, array: Any, at: Any, value: Any) -> Any:
+    return types.int64(array, types.int64, types.int64), _SWAPPING
 
 
 def _pause(typing: Any) -> Any:
@@ -78,6 +89,7 @@ def _rest(typing: Any) -> Any:
 
 read: Any = intrinsic(_read)
 write: Any = intrinsic(_write)
-count: Any = intrinsic(_count)
+add: Any = intrinsic(_add)
+swap: Any = intrinsic(_swap)
 pause: Any = intrinsic(_pause)
 rest: Any = intrinsic(_rest)

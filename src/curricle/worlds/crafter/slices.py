@@ -7,12 +7,13 @@ from numpy.typing import NDArray
 from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter.draw import draw
 from curricle.worlds.crafter.kernel import part
+from curricle.worlds.crafter.signals import swap, write
 from curricle.worlds.crafter.spares import Spares, fits, make, take
 from curricle.worlds.crafter.step import is_dead, is_over, pass_night, reset, step
 from curricle.worlds.crafter.symbols import write_symbols
 
 ALIVE, DIED, TIMED_OUT = 0, 1, 2
-STOP, BEGIN, PLAY, RENEW, GO_ON = range(5)
+BEGIN, PLAY, RENEW, GO_ON = range(4)
 """Orders: begin an episode where the mask says, play a step, follow what ended by its next episode, both of these."""
 
 
@@ -48,9 +49,13 @@ def _observe(s: Any, out: Any, b: Any, p: Any) -> None:
 
 @part
 def _begin(s: Any, i: int, me: int, b: Any, p: Any) -> None:
-    if fits(b.spares, s, i):
-        take(b.spares, s, i)
-    else:
+    waits = False
+    if len(b.spares.records) > 0 and swap(b.spares.held, i, 1) == 0:
+        waits = fits(b.spares, s, i)
+        if waits:
+            take(b.spares, s, i)
+        write(b.spares.held, i, 0)
+    if not waits:
         reset(s, b.daylight, b.tables[0], b.work[me])
     b.faults[i] = s.fault
     _observe(s, b.observed[i], b, p)
@@ -68,8 +73,10 @@ def _play(s: Any, i: int, b: Any) -> None:
 @part
 def prepare(states: Any, i: int, me: int, b: Any) -> None:
     """See to it that environment i has a spare."""
-    if not fits(b.spares, states[i], i):
-        make(b.spares, states[i], i, b.daylight, b.tables[0], b.work[me])
+    if len(b.spares.records) > 0 and swap(b.spares.held, i, 1) == 0:
+        if not fits(b.spares, states[i], i):
+            make(b.spares, states[i], i, b.daylight, b.tables[0], b.work[me])
+        write(b.spares.held, i, 0)
 
 
 @part

@@ -1,9 +1,10 @@
 """Spares: the next episode of an environment, made beforehand by a thread that has nothing else to do.
 
-A new world takes as long as fifty steps or more, and the others wait for it. Between two orders a thread of the crew
-therefore begins the next episode of each of its environments in another record; when it is time, what counts of that
-record is taken over. A spare fits if seed, number and setting are those that are wanted; where it does not, or is not
-made yet, the episode begins in place: with the same bytes, for all that `reset` leaves alone is left alone here too.
+A new world takes as long as fifty steps or more, and the others wait for it. Between two orders threads of the crew
+therefore begin the next episode of each environment in another record; when it is time, what counts of that record is
+taken over. A spare fits if seed, number and setting are those that are wanted; where it does not, is not made yet or is
+just being made, the episode begins in place: with the same bytes, for all that `reset` leaves alone is left alone here
+too. A spare is a function of what it is compared by, so one made of a record that changes meanwhile fits nowhere.
 """
 
 from typing import Any, Final, NamedTuple
@@ -37,6 +38,8 @@ class Spares(NamedTuple):
     """One record an environment, or none; and the bytes of both."""
 
     records: NDArray[Any]
+    held: NDArray[np.int64]
+    """1 while a thread makes or takes a spare."""
     here: NDArray[np.uint8]
     there: NDArray[np.uint8]
 
@@ -44,7 +47,7 @@ class Spares(NamedTuple):
 def spares_of(states: NDArray[Any], used: bool) -> Spares:
     """Room for the spares of some environments, or, where there is no thread to make them, none."""
     records = np.zeros(len(states) if used else 0, STATE)
-    return Spares(records, states.view(np.uint8), records.view(np.uint8))
+    return Spares(records, np.zeros(len(records), np.int64), states.view(np.uint8), records.view(np.uint8))
 
 
 @kernel
@@ -59,8 +62,8 @@ def _copy(source: Any, target: Any, i: int, at: int, size: int) -> None:
 
 @kernel
 def fits(p: Any, s: Any, i: int) -> bool:
-    """Whether there is a spare that is the next episode of environment i."""
-    if len(p.records) == 0 or p.records[i].seed != s.seed or p.records[i].episode != s.episode + 1:
+    """Whether the spare of environment i is its next episode."""
+    if p.records[i].seed != s.seed or p.records[i].episode != s.episode + 1:
         return False
     for k in range(_SETTING[0, 0], _SETTING[0, 0] + _SETTING[0, 1]):  # by bytes, which forgets no knob
         if p.here[i * _SIZE + k] != p.there[i * _SIZE + k]:
