@@ -23,7 +23,7 @@ import torch
 from profiles import kernels
 
 from curricle.agents import ppo
-from curricle.agents.rollout import Lane
+from curricle.agents.rollout import Lane, Turns
 from curricle.worlds.crafter.world import Crafter
 
 CPU = {
@@ -153,8 +153,8 @@ def main() -> None:
     changes = {name: json.loads(value) for name, _, value in (pair.partition("=") for pair in given.set)}
     known = None if given.no_reference else reference(given.seconds)
     watch, found = Stopwatch(), {}
-    watch.watch(Lane, "finish", "world")
-    watch.watch(ppo, "play_by_turns", "play")
+    watch.watch(Lane, "_move", "world")
+    watch.watch(Turns, "play", "play")
     for view in ["symbols", "pixels"] if given.view == "both" else [given.view]:
         result = ours(view, given.seconds, changes, given.threads or THREADS[view], watch, given.profile)
         result["reference"] = round(known, 1) if known else None

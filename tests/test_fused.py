@@ -161,6 +161,25 @@ def far(size, longest, steps):
 
 print(json.dumps([far(37, 0.5, 1), far(1024, 1e9, 5), far(2500, 3.0, 40)]))
 """
+JUDGED = """
+import json
+import numpy as np
+import torch
+from curricle.agents.rollout import gae, judged
+
+def far(steps, count):
+    # how far advantages and returns are from the plain ones; rows after the rollout stay as they were
+    rng = np.random.default_rng(count)
+    rewards, values = (rng.normal(1, 2, (n, count)).astype(np.float32) for n in (steps, steps + 2))
+    ended = rng.random((steps, count)) < 0.2
+    plain = gae(rewards, values[: steps + 1], ended, 0.95, 0.65)
+    room = torch.full((2, steps + 2, count), 7.0)
+    judged(torch.from_numpy(rewards), torch.from_numpy(ended), torch.from_numpy(values), *room, 0.95, 0.65)
+    expected = (plain - plain.mean()) / (plain.std() + 1e-8), plain + values[:steps]
+    return [float(np.abs(a - b.numpy()[:steps]).max()) for a, b in zip(expected, room)] + [float(room[:, steps:].std())]
+
+print(json.dumps([far(16, 256), far(5, 1), far(33, 70), far(4, 2100)]))
+"""
 COMPILED = """
 import json
 import triton
@@ -181,6 +200,7 @@ CASES = [
     ("pool", [half, full, half, byte], pool),
     ("pool_back", [half, byte, half], pool),
     ("clipped", [full, full, whole, *[full] * 4, full, full, full, "i32", *["fp32"] * 3], rows),
+    ("judge", [full, "*i1", full, full, full, "i32", "i32", "fp32", "fp32"], {"BLOCK": 256}),
     ("choose", [full] * 4 + [whole, full, full, "i32"], rows),
     ("watch", [full, full, "i32", "fp32"], {"BLOCK": 1024}),
     ("adam", [full, full, "fp32", *[full] * 4, "i32", *["fp32"] * 6, half], {"TWIN": True, "BLOCK": 1024}),
@@ -254,6 +274,11 @@ def test_actions_drawn_by_the_kernel_are_the_plain_ones():
     found = interpreted(DRAWN)
     assert all(actions == 0 and odds < 1e-5 and values < 1e-5 for actions, odds, values, _ in found)
     assert found[0][3] > 10, "many kinds of actions were drawn"
+
+
+def test_advantages_of_the_kernel_are_the_plain_ones():
+    for advantages, returns, beyond in interpreted(JUDGED):
+        assert advantages < 1e-4 and returns < 1e-4 and beyond == 0
 
 
 def test_values_are_watched_by_the_kernel_as_by_the_plain_normaliser():

@@ -16,7 +16,7 @@ from curricle.agents.nets import Network, Symbols
 from curricle.agents.objective import clipped_loss
 from curricle.agents.ppo import PPO, PPOOptions
 from curricle.agents.random import RandomAgent
-from curricle.agents.rollout import Lane, Rollout, gae, play_by_turns
+from curricle.agents.rollout import Lane, Rollout, Turns, gae
 from curricle.agents.spaces import parts_of
 from curricle.errors import AgentError, RunDamaged
 from curricle.worlds.crafter import Crafter
@@ -363,7 +363,9 @@ def test_lanes_by_turns_play_what_each_plays_alone():
             lane.begin([lane.first + i for i in range(lane.vector.num_envs)])
         for group in [[0, 1]] if together else [[1], [0]]:
             chosen = [lanes[i] for i in group]
-            play_by_turns(chosen, [agent.actor.look] * len(chosen), [noise[i] for i in group], 8)
+            turns = Turns(chosen, [agent.actor.look] * len(chosen))
+            turns.begin([noise[i] for i in group])
+            turns.play()
         played.append([*(tensor.clone() for tensor in rollout.rows().values()), rollout.rewards, rollout.shown])
         for lane in lanes:
             lane.close()
@@ -382,6 +384,8 @@ def test_a_lane_reads_what_the_world_drew():
     lane.begin([1, 2])
     (shown,) = lane.stage.values()
     assert shown.data_ptr() == vector.engine.observed.ctypes.data and shown.data_ptr() % 4096 == 0
-    play_by_turns([lane], [agent.actor.look], [np.zeros((4, 2, 1), np.float32)], 4)
+    turns = Turns([lane], [agent.actor.look])
+    turns.begin([np.zeros((4, 2, 1), np.float32)])
+    turns.play()
     assert np.array_equal(shown.numpy(), vector.engine.observed) and shown.any()
     lane.close()

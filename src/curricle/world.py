@@ -115,17 +115,6 @@ class WorldVector(VectorEnv[Any, Any, Any]):
         """
         return None
 
-    def rouse(self) -> None:
-        """Be told that a step will follow soon: threads that went to sleep may wake up meanwhile."""
-
-    def step_async(self, actions: Any) -> None:
-        """Begin a step; worlds with threads of their own move while the caller does something else."""
-        self._actions = actions
-
-    def step_wait(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """What `step` returns, of the step that was begun."""
-        return self.step(self._actions)
-
     @abstractmethod
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None

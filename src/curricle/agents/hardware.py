@@ -241,6 +241,28 @@ class Graph:
         self.graph = graph
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU's on its way to a device, behind what was sent there before; nobody waits for it."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+class Told:
+    """Numbers on their way from a device to the caller, who may do something else before asking for them."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor, self.ready = tensor, None
+        if tensor.is_cuda:
+            self.tensor = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
+            self.ready = torch.cuda.current_stream().record_event()
+
+    def numbers(self) -> list[float]:
+        """Wait until they are there."""
+        if self.ready:
+            self.ready.synchronize()
+        numbers: list[float] = self.tensor.tolist()
+        return numbers
+
+
 class Lent:
     """Memory of another owner that a GPU may read by itself until it is closed; on a CPU there is nothing to do.
 

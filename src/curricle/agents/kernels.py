@@ -240,6 +240,42 @@ def clipped(
 
 
 @triton.jit
+def judge(
+    rewards, ended, values, advantages, returns, steps, count, gamma, fade, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Generalised advantages backwards through time, and what they say the values should have been; one program.
+
+    Then advantages are brought to mean 0 and deviation 1. A thread reads again only what it wrote itself.
+    """
+    lane, total = tl.arange(0, BLOCK), tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, count, BLOCK):
+        ok, later = start + lane < count, tl.zeros((BLOCK,), tl.float32)
+        following = tl.load(values + steps * count + start + lane, mask=ok, other=0.0)
+        for back in range(1, steps + 1):
+            at = (steps - back) * count + start + lane
+            goes_on = 1.0 - tl.load(ended + at, mask=ok, other=0).to(tl.float32)
+            value = tl.load(values + at, mask=ok, other=0.0)
+            delta = tl.load(rewards + at, mask=ok, other=0.0) + gamma * following * goes_on - value
+            later = tl.where(ok, delta + fade * goes_on * later, 0.0)
+            following = value
+            total += later
+            tl.store(advantages + at, later, mask=ok)
+            tl.store(returns + at, later + value, mask=ok)
+    mean, square = tl.sum(total) / (steps * count), tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, count, BLOCK):
+        ok = start + lane < count
+        for t in range(steps):
+            off = tl.where(ok, tl.load(advantages + t * count + start + lane, mask=ok, other=0.0) - mean, 0.0)
+            square += off * off
+    spread = tl.sqrt(tl.sum(square) / (steps * count)) + 1e-8
+    for start in range(0, count, BLOCK):
+        ok = start + lane < count
+        for t in range(steps):
+            at = t * count + start + lane
+            tl.store(advantages + at, (tl.load(advantages + at, mask=ok, other=0.0) - mean) / spread, mask=ok)
+
+
+@triton.jit
 def choose(
     choice, noise, values, moments, actions, log_probs, worths, count, ACTIONS: tl.constexpr, WIDE: tl.constexpr,
     BLOCK: tl.constexpr,

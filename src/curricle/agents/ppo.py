@@ -23,12 +23,24 @@ from curricle import checkpoint
 from curricle.agent import Agent, Report
 from curricle.agents.actor import Actor
 from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
-from curricle.agents.hardware import Aside, Device, Graph, Row, device_of, halved, has_twins, may_fork, one_thread
+from curricle.agents.hardware import (
+    Aside,
+    Device,
+    Graph,
+    Row,
+    Told,
+    device_of,
+    halved,
+    has_twins,
+    may_fork,
+    one_thread,
+    sent,
+)
 from curricle.agents.nets import Network
 from curricle.agents.objective import FIGURES, Weights, objective
 from curricle.agents.player import Player
 from curricle.agents.practice import Course, Scene
-from curricle.agents.rollout import Cut, Lane, Look, Rollout, picked, play_by_turns
+from curricle.agents.rollout import Cut, Lane, Look, Rollout, Turns, picked
 from curricle.agents.spaces import Arrays, check_actions, parts_of
 from curricle.agents.team import Team, shared, work_together
 from curricle.errors import AgentError, RunDamaged, explained
@@ -229,19 +241,20 @@ class PPO(Agent):
                 looks: list[Look] = [self.actor.look for _ in lanes]
                 if self._captures:
                     looks = [self.actor.looking(self._graphs, lane) for lane in lanes]
+                turns = Turns(lanes, looks)
+                turns.begin(self._luck(course, 0, own))
                 for index in range(course.count):
-                    steps, seed = course.length(index), derive(course.seed, "rollout", index)
-                    lucks = [
-                        self.network.policy.luck(generator(seed, "act", number), (steps, lane.vector.num_envs))
-                        for number, lane in zip(own, lanes, strict=True)
-                    ]
-                    cut = play_by_turns(lanes, looks, lucks, steps)
+                    cut, steps, seed = turns.play(), course.length(index), course.seeded(index)
                     if self.options.ahead:
                         team.meet(cut, partial(self._pass_on, course, index, seed))
-                        continue
-                    team.meet(cut, partial(self._judge, course, steps))
-                    self._update(course, steps, seed, me, team)
-                    team.meet(None, lambda _, done=index + 1: self._close(course, done))  # type: ignore[misc]
+                    else:
+                        team.meet(cut, partial(self._judge, course, steps))
+                        self._update(course, steps, seed, me, team)
+                        team.meet(None, lambda _, done=index + 1: self._settle(course, done))  # type: ignore[misc]
+                    if index + 1 < course.count:
+                        turns.begin(self._luck(course, index + 1, own))
+                    if me == 0 and not self.options.ahead:  # a GPU goes on meanwhile
+                        self._tell(course, index + 1)
                 if self.options.ahead:
                     team.meet(None, lambda _: self._finish(course, course.count))
                 team.meet([(lane.vector.snapshot(), lane.keep()) for lane in lanes], partial(self._keep, course))
@@ -275,6 +288,15 @@ class PPO(Agent):
                 lane.begin([derive(course.seed, "world", i) % 2**31 for i in range(first, last)])
         return lanes
 
+    def _luck(self, course: Course, index: int, own: Sequence[int]) -> list[NDArray[np.float32]]:
+        """What decides about all draws of a rollout, for some lanes."""
+        steps, seed = course.length(index), course.seeded(index)
+        sizes = [last - first for first, last in map(course.span, own)]
+        return [
+            self.network.policy.luck(generator(seed, "act", number), (steps, size))
+            for number, size in zip(own, sizes, strict=True)
+        ]
+
     def _judge(self, course: Course, steps: int, cuts: Sequence[Sequence[Cut]]) -> None:
         """At the meeting after play: advantages."""
         cut = [one for worker in cuts for one in worker]
@@ -302,25 +324,31 @@ class PPO(Agent):
         """Wait for what is learnt aside."""
         if done:
             self._aside.finish()
-            self._close(course, done)
+            self._settle(course, done)
+            self._tell(course, done)
 
-    def _close(self, course: Course, done: int) -> None:
-        """At the meeting after learning: stop if the loss broke down, else count the episodes and say how it went."""
+    def _settle(self, course: Course, done: int) -> None:
+        """At the meeting after learning: count the episodes, and do what else has to be done before the next looks."""
         self.rollouts += 1
         r, steps = course.learnt, course.length(done - 1)
-        returns = course.tally.stretch(r.rewards[:steps], r.ended[:steps], r.shown[:steps])
-        extra = self.also(course, done)
-        means = (course.figures / max(course.minibatches, 1)).tolist()
-        if not np.isfinite(means).all() or not bool(self.row.whole.isfinite().all()):
+        course.returns = course.tally.stretch(r.rewards[:steps], r.ended[:steps], r.shown[:steps])
+        course.extra = self.also(course, done)
+        means = course.figures / max(course.minibatches, 1)
+        course.told = Told(torch.cat([means, self.row.whole.isfinite().all()[None].to(means)]))
+        self.network.watch({name: tensor[:steps] for name, tensor in r.seen.items()})
+
+    def _tell(self, course: Course, done: int) -> None:
+        """Stop if the loss broke down, else say how it went."""
+        *means, whole = course.told.numbers()
+        if not np.isfinite(means).all() or not whole:
             raise AgentError(
                 f"{self.id}: the loss is no longer a number after {self.rollouts} rollouts (policy {means[0]:g}, value "
                 f"{means[1]:g}); the last checkpoint is good: set a rate below {self.options.rate:g} in the run's "
                 "config.toml ([agent] rate) and resume"
             )
-        figures = dict(zip(FIGURES, means, strict=True)) | extra
+        figures = dict(zip(FIGURES, means, strict=True)) | course.extra
         figures |= {"practice/episodes": float(course.tally.attempts.sum())}
-        figures |= {"practice/return": float(np.mean(returns))} if returns else {}
-        self.network.watch({name: tensor[:steps] for name, tensor in r.seen.items()})
+        figures |= {"practice/return": float(np.mean(course.returns))} if course.returns else {}
         every = sum(course.length(i) for i in range(done))
         course.report(min(course.budget, every * len(course.settings)), figures)
 
@@ -393,7 +421,7 @@ class PPO(Agent):
         if self._captures:
             key = ("update", len(batches[0]))
             run = self._graphs.setdefault(key, Graph(work, undo=self.moving()))
-        for batch in torch.stack(list(batches)).to(self.device):
+        for batch in sent(torch.stack(list(batches)), self.device):
             course.figures += run(batch)
         course.minibatches += len(batches)
 

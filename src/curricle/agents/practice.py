@@ -15,9 +15,10 @@ from torch import Tensor
 
 from curricle.agent import Report
 from curricle.agents.episodes import Tally
+from curricle.agents.hardware import Told
 from curricle.agents.rollout import Rollout
 from curricle.agents.spaces import Arrays
-from curricle.seeds import generator
+from curricle.seeds import derive, generator
 
 Settings = list[dict[str, Any]]
 
@@ -60,6 +61,10 @@ class Course:
     """What is learnt from: the same one, or a copy while the next is played."""
     figures: Tensor
     minibatches = 0
+    told: Told
+    returns: list[float]
+    extra: dict[str, float]
+    """Of the last rollout: what learning said, returns of episodes that ended in it, and what else was learnt."""
 
     def __init__(self, settings: Settings, lanes: int, budget: int, steps: int, seed: int) -> None:
         self.settings, self.lanes, self.budget, self.seed = settings, min(lanes, len(settings)), budget, seed
@@ -76,6 +81,10 @@ class Course:
     def length(self, index: int) -> int:
         """Steps of a rollout: the first ones are a step longer where the budget does not divide."""
         return self.total // self.count + (index < self.total % self.count)
+
+    def seeded(self, index: int) -> int:
+        """The seed of a rollout."""
+        return derive(self.seed, "rollout", index)
 
     def batches(self, steps: int, seed: int, passes: int, minibatches: int) -> list[Tensor]:
         """The rows of every minibatch, in several passes over a rollout of so many steps."""

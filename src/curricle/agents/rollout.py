@@ -1,12 +1,11 @@
 """Rollouts: a network plays in a vector of sub-environments and keeps what it saw, did and got.
 
 Sub-environments are split into lanes, each with a `WorldVector` of its own, so that two lanes keep two cores busy
-(`team.py`), and beside a GPU one lane's worlds step while the network thinks for the other (`play_by_turns`). Lanes
+(`team.py`), and beside a GPU one lane's worlds step while the network thinks for the other (`Turns`). Lanes
 never look at each other: results depend on how many there are, not on who works them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from curricle.agents.hardware import Lent
+from curricle.agents.hardware import TRITON, Lent, sent
 from curricle.agents.nets import Network
 from curricle.agents.spaces import Arrays, Part, final, split
 from curricle.agents.team import shared
@@ -70,6 +69,10 @@ class Rollout:
             at, who = [one.at for one in cut], [one.who for one in cut]
             tensors = {name: torch.from_numpy(array).to(self.device) for name, array in seen.items()}
             rewards[at, who] += gamma * look_on(tensors, self.memory[at, who]).cpu().numpy()
+        if self.device.type == "cuda" and TRITON:  # a GPU is still at the last looks, and need not be waited for
+            got, ended = (sent(torch.from_numpy(some), self.device) for some in (rewards, self.ended[:steps].copy()))
+            judged(got, ended, self.values, self.advantages, self.returns, gamma, trace)
+            return
         values = self.values[: steps + 1].cpu().numpy()
         advantages = gae(rewards, values, self.ended[:steps], gamma, trace)
         self.returns[:steps] = torch.from_numpy(advantages + values[:-1]).to(self.device)
@@ -95,6 +98,17 @@ def gae(
     for t in range(len(deltas) - 1, -1, -1):
         later = advantages[t] = deltas[t] + fade[t] * later
     return np.asarray(advantages, np.float32)
+
+
+def judged(
+    rewards: Tensor, ended: Tensor, values: Tensor, advantages: Tensor, returns: Tensor, gamma: float, trace: float
+) -> None:
+    """The same on a GPU, in one kernel, with advantages brought to one scale; the last two are filled in."""
+    from curricle.agents.kernels import judge
+
+    steps, count = rewards.shape
+    shape = {"BLOCK": min(1024, max(32, 1 << (count - 1).bit_length())), "num_warps": 8}
+    judge[(1,)](rewards, ended, values, advantages, returns, steps, count, gamma, gamma * trace, **shape)
 
 
 class Lane:
@@ -145,9 +159,9 @@ class Lane:
         kept["shown"] = self.shown.copy()
         return kept | ({"memory": self.memory.cpu().numpy().copy()} if self.network.memory else {})
 
-    def start(self) -> None:
-        """Wait for the actions, and let the worlds begin to move."""
-        self.vector.step_async(self.network.policy.outward(self.wait()))
+    def step(self, t: int) -> list[Cut]:
+        """Wait for the actions, and move the worlds; returns the episodes that were cut short."""
+        return self._move(t, self.network.policy.outward(self.wait()))
 
     def wait(self) -> NDArray[Any]:
         """The actions that were chosen last; what they were chosen by has been read."""
@@ -173,10 +187,9 @@ class Lane:
         for place, found in zip(self.places[t], (actions, log_probs, values), strict=True):
             place.copy_(found)
 
-    def finish(self, t: int) -> list[Cut]:
-        """Wait for the worlds; returns the episodes that were cut short."""
+    def _move(self, t: int, actions: NDArray[Any]) -> list[Cut]:
         r, here = self.rollout, self.here
-        observations, rewards, terminated, truncated, info = self.vector.step_wait()
+        observations, rewards, terminated, truncated, info = self.vector.step(actions)
         ended, shown = terminated | truncated, info["skills"]
         r.rewards[t, here], r.ended[t, here], r.shown[t, here] = rewards, ended, shown
         cut = list[Cut]()
@@ -197,45 +210,40 @@ class Lane:
 
     def close(self) -> None:
         """Let worlds and memory go."""
+        self.wait()  # a look may still be under way that reads them
         for memory in self.lent.values():
             memory.close()
         self.vector.close()
 
 
-@torch.no_grad()
-def play_by_turns(
-    lanes: Sequence[Lane], looks: Sequence[Look], noise: Sequence[NDArray[np.float32]], steps: int
-) -> list[Cut]:
-    """Play `steps` steps in some lanes and write them into the rollout; returns the episodes that were cut short.
+class Turns:
+    """Lanes that one worker plays by turns, each with its way to look.
 
-    Of two lanes one looks while the worlds of the other step; what takes its time there is done by a GPU and by the
-    worlds' threads, which are only told to begin. All lanes queue on one stream: two networks at once gain nothing, and
-    graphs that overlap would share workspaces.
+    A lane's network is only begun before it is the next one's turn, so that a GPU thinks while worlds step. All queue
+    on one stream: two networks at once gain nothing there, and graphs that overlap would share workspaces.
     """
-    lucks, cut = [torch.from_numpy(some).to(lane.device) for lane, some in zip(lanes, noise, strict=True)], list[Cut]()
-    turns = list(zip(lanes, looks, lucks, strict=True))
-    for lane, look, luck in turns:
-        lane.vector.rouse()
-        lane.look(look, 0, luck[0])
-    due = list[Callable[[], None]]()
-    for t in range(steps):
-        for lane, look, luck in turns:
-            if len(lanes) == 1:  # nothing can be done meanwhile
-                _do(due)
-            lane.start()
-            _do(due)
-            cut += lane.finish(t)
-            due.append(partial(lane.look, look, t + 1, luck[(t + 1) % steps]))
-    _do(due)  # the last looks are for the value and the memory that follow
-    for lane in lanes:
-        lane.wait()
-        lane.marks.zero_()
-    return cut
 
+    def __init__(self, lanes: Sequence[Lane], looks: Sequence[Look]) -> None:
+        self.lanes, self.looks, self.lucks = lanes, looks, list[Tensor]()
 
-def _do(due: list[Callable[[], None]]) -> None:
-    while due:
-        due.pop()()
+    @torch.no_grad()
+    def begin(self, noise: Sequence[NDArray[np.float32]]) -> None:
+        """Have the first look of a rollout begun in each lane; the noise decides all draws of it."""
+        self.lucks = [sent(torch.from_numpy(some), lane.device) for lane, some in zip(self.lanes, noise, strict=True)]
+        for lane, look, luck in zip(self.lanes, self.looks, self.lucks, strict=True):
+            lane.wait()
+            lane.marks.zero_()
+            lane.look(look, 0, luck[0])
+
+    @torch.no_grad()
+    def play(self) -> list[Cut]:
+        """Play the rollout that was begun; returns the episodes that were cut short."""
+        cut, steps = list[Cut](), len(self.lucks[0])
+        for t in range(steps):
+            for lane, look, luck in zip(self.lanes, self.looks, self.lucks, strict=True):
+                cut += lane.step(t)
+                lane.look(look, t + 1, luck[(t + 1) % steps])  # the last one for the value and the memory that follow
+        return cut
 
 
 def picked(tensor: Tensor, rows: Tensor) -> Tensor:

@@ -1,11 +1,13 @@
 """Crew: threads that wait for the next order inside compiled code, so that a step needs no word of Python between them.
 
 A step of a few environments is over sooner than one of Python's pools has handed it out; a number that all threads look
-at is seen at once. An order is taken up a few environments at a time by whoever is free, the caller too once it asks
-for the result: some environments take ten times as long as others, and a core may be taken away at any moment. Until
-then the caller can do something else. Who has looked for some milliseconds in vain sleeps, and is woken by a bell.
+at is seen at once. An order is taken up a few environments at a time by whoever is free: some environments take ten
+times as long as others, and a core may be taken away at any moment. Who has looked for a while in vain naps between two
+looks, still inside compiled code, for a thread that comes from Python has to wait its turn there; and sleeps in the
+end, to be woken by a bell.
 """
 
+import itertools
 import threading
 import weakref
 from collections.abc import Sequence
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 
 from curricle.errors import UsageError
 from curricle.worlds.crafter.kernel import kernel, part
-from curricle.worlds.crafter.signals import add, pause, read, rest, write
+from curricle.worlds.crafter.signals import add, nap, pause, read, rest, write
 from curricle.worlds.crafter.slices import follow, prepare
 
 NEXT: Final = 0
@@ -34,11 +36,11 @@ ENDS: Final = 28
 """Bits of `NEXT` from which on there stand the order and its end."""
 MOST: Final = 1 << 20
 SOON: Final = 20_000
-"""How often a thread looks in vain before it prepares what may be needed next: about a millisecond.
+"""How often a thread looks in vain before it prepares what may be needed next, and then naps: about a millisecond.
 
 What is begun is finished, and steps of a rollout that follow each other closely would have to wait for it."""
-PATIENCE: Final = 200_000
-"""How often it looks in vain before it sleeps: some ten milliseconds, longer than a network takes to choose actions."""
+NAPS: Final = 3000
+"""How often it naps before it sleeps: about half a second, longer than a network takes to learn from a rollout."""
 SHARE: Final = 4
 """How often each thread takes environments in a step, if all take as long."""
 
@@ -65,8 +67,8 @@ def _is_open(word: int) -> bool:
 def _serve(control: Any, me: int, wanted: int, share: int, states: Any, b: Any, p: Any) -> bool:
     """Carry out orders, `share` environments at a time; returns whether there will be more.
 
-    The caller (0) returns when all that are `wanted` are done; the others when they were idle for long. While they are
-    idle for a shorter time they prepare what may be needed next.
+    The caller (0) returns when all that are `wanted` are done; the others when they were idle for long. Before that
+    they prepare what may be needed next.
     """
     write(control, AWAKE + LINE * me, 1)
     idle = 0
@@ -91,12 +93,17 @@ def _serve(control: Any, me: int, wanted: int, share: int, states: Any, b: Any, 
                 prepare(states, i, me, b)
             continue
         idle += 1
-        pause()
-        if idle % 64 == 0:
-            rest()
-        if me > 0 and idle >= PATIENCE:
+        if me > 0 and idle > SOON:
+            nap()
+        else:
+            pause()
+            if idle % 64 == 0:
+                rest()
+        if me > 0 and idle >= SOON + NAPS:
             write(control, AWAKE + LINE * me, 0)
-            if not (_is_open(read(control, NEXT)) or read(control, STOP)):  # whoever comes now sees that a bell is needed
+            if not (
+                _is_open(read(control, NEXT)) or read(control, STOP)
+            ):  # whoever comes now sees that a bell is needed
                 return True
             write(control, AWAKE + LINE * me, 1)
 
@@ -107,35 +114,26 @@ class Crew:
     def __init__(self, states: NDArray[Any], bounds: Sequence[int], threads: int, board: Any, pictures: Any) -> None:
         if len(states) >= MOST:
             raise UsageError(f"{len(states):,} environments are too many for one vector; at most {MOST - 1:,} fit")
-        self._given, self._bounds, self._threads, self._pending = (states, board, pictures), bounds, threads, 0
+        self._given, self._bounds = (states, board, pictures), bounds
         self._control = np.zeros(AWAKE + LINE * (threads + 1), np.int64)
         self._bells = [threading.Semaphore(0) for _ in range(1, threads)]
-        smallest = min(last - first for first, last in zip(bounds, bounds[1:], strict=False))
+        smallest = min(last - first for first, last in itertools.pairwise(bounds))
         self._share = max(1, smallest // (SHARE * threads)) if threads > 1 else MOST
         for me, bell in enumerate(self._bells, 1):
             given = self._control, bell, me, self._share, *self._given
             threading.Thread(target=_work, args=given, daemon=True, name=f"crafter-{me}").start()
         self.close = weakref.finalize(self, _dismiss, self._control, self._bells)
 
-    def begin(self, order: int, part: int) -> None:
-        """Give an order for a part of the environments; the threads begin at once."""
+    def follow(self, order: int, part: int) -> None:
+        """Have an order carried out in a part of the environments."""
         if self._bells and not self.close.alive:
             raise UsageError("these environments were closed, and their threads are gone; make new ones")
-        if self._pending:
-            raise UsageError("a step of environments that share these threads is still under way; wait for it first")
         first, last = self._bounds[part], self._bounds[part + 1]
-        self._pending = last - first
         if _post(self._control, order, first, last, len(self._bells)):
-            self.rouse()
-
-    def finish(self) -> None:
-        """Lend a hand, and return when the order is carried out."""
-        _serve(self._control, 0, self._pending, self._share, *self._given)
-        self._pending = 0
-
-    def rouse(self) -> None:
-        """Wake those who sleep, as an order will come soon."""
-        _ring(self._control, self._bells)
+            for me, bell in enumerate(self._bells, 1):  # one who is just waking hears it twice, and looks once more
+                if not self._control[AWAKE + LINE * me]:
+                    bell.release()
+        _serve(self._control, 0, last - first, self._share, *self._given)
 
 
 def _work(control: NDArray[Any], bell: threading.Semaphore, me: int, share: int, *given: Any) -> None:
@@ -144,13 +142,6 @@ def _work(control: NDArray[Any], bell: threading.Semaphore, me: int, share: int,
     while goes_on:
         bell.acquire()
         goes_on = _serve(control, me, 0, share, *given)
-
-
-def _ring(control: NDArray[Any], bells: Sequence[threading.Semaphore]) -> None:
-    """Wake who is asleep; one who is just waking hears it twice, and looks around once more before it sleeps again."""
-    for me, bell in enumerate(bells, 1):
-        if not control[AWAKE + LINE * me]:
-            bell.release()
 
 
 def _dismiss(control: NDArray[Any], bells: Sequence[threading.Semaphore]) -> None:

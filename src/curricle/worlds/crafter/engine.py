@@ -57,41 +57,30 @@ class Engine:
     def reset(self, mask: NDArray[np.bool_] | None = None) -> None:
         """Begin a new episode, everywhere or where the mask says."""
         self._mask[:] = True if mask is None else mask
-        self._crew.begin(BEGIN, self._part)
-        self.finish()
+        self._follow(BEGIN)
 
     def play(self, actions: NDArray[np.int64], renew: bool = False) -> None:
-        """Play one step; results are in `observed`, `rewards`, `ends` and `skills`."""
-        self.begin(actions, renew)
-        self.finish()
-
-    def begin(self, actions: NDArray[np.int64], renew: bool = False) -> None:
-        """Let the threads begin a step, whose results are there after `finish`.
+        """Play one step; results are in `observed`, `rewards`, `ends` and `skills`.
 
         With `renew`, what ended is followed by the next episode at once: threads then meet only once a step.
         """
         self._actions[:] = actions
-        self._crew.begin(GO_ON if renew else PLAY, self._part)
-
-    def finish(self) -> None:
-        """Wait for what was begun, and stop at a fault inside a kernel."""
-        self._crew.finish()
-        if self._faults.any():
-            which = int(np.flatnonzero(self._faults == OVERFLOW)[0])
-            raise CurricleError(f"Crafter environment {which}: more than {SLOTS} objects (SLOTS in state.py)")
+        self._follow(GO_ON if renew else PLAY)
 
     def renew(self) -> None:
         """Follow every episode that ended with the next one; `final` keeps its last observation."""
-        self._crew.begin(RENEW, self._part)
-        self.finish()
-
-    def rouse(self) -> None:
-        """Wake the threads, as a call will come soon."""
-        self._crew.rouse()
+        self._follow(RENEW)
 
     def close(self) -> None:
         """Let the threads go, also those of engines that were made together with this one: they are the same."""
         self._crew.close()
+
+    def _follow(self, order: int) -> None:
+        """Have an order carried out, and stop at a fault inside a kernel."""
+        self._crew.follow(order, self._part)
+        if self._faults.any():
+            which = int(np.flatnonzero(self._faults == OVERFLOW)[0])
+            raise CurricleError(f"Crafter environment {which}: more than {SLOTS} objects (SLOTS in state.py)")
 
 
 def engines(

@@ -107,21 +107,11 @@ class CrafterVector(WorldVector):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Play one step everywhere; what ends is started again at once."""
-        self.step_async(actions)
-        return self.step_wait()
-
-    def step_async(self, actions: Any) -> None:
-        """Let the threads begin a step."""
-        actions = np.asarray(actions, np.int64)
+        engine, actions = self.engine, np.asarray(actions, np.int64)
         if actions.shape != (self.num_envs,) or actions.min() < 0 or actions.max() >= len(r.ACTIONS):
             raise UsageError(f"{self.num_envs} actions from 0 to {len(r.ACTIONS) - 1} are needed, not {actions!r}")
         as_text = self.observation == "text"  # written from the record, so before the next episode takes its place
-        self.engine.begin(actions, renew=self.autoreset and not as_text)
-
-    def step_wait(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """What came of the step that was begun."""
-        engine, as_text = self.engine, self.observation == "text"
-        engine.finish()
+        engine.play(actions, renew=self.autoreset and not as_text)
         info: dict[str, Any] = {"skills": engine.skills.copy()}
         ended = engine.ends != ALIVE
         if self.autoreset and ended.any():
@@ -150,10 +140,6 @@ class CrafterVector(WorldVector):
     def lent(self) -> Any | None:
         """Where observations are drawn or written."""
         return self.engine.observed if self.observation != "text" and self.engine.apart else None
-
-    def rouse(self) -> None:
-        """Wake the threads."""
-        self.engine.rouse()
 
     def close(self, **kwargs: Any) -> None:
         """Let the threads go."""

@@ -5,7 +5,8 @@ Numbers of an array that several threads read and write, in one order that all o
 - `read(array, at)` and `write(array, at, value)`;
 - `add(array, at, amount)` and `swap(array, at, value)`: add or write; what stood there before is returned;
 - `pause()`: wait for some ten nanoseconds and leave the core to its other thread, where it has a way to say so;
-- `rest()`: let another thread of this core go first.
+- `rest()`: let another thread of this core go first;
+- `nap()`: sleep for some hundred and fifty microseconds.
 """
 
 import os
@@ -63,6 +64,14 @@ def _resting(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return context.get_dummy_value()
 
 
+def _napping(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    if os.name == "posix":
+        number = ir.IntType(32)
+        sleeping = cgutils.get_or_insert_function(builder.module, ir.FunctionType(number, [number]), "usleep")  # type: ignore[no-untyped-call]
+        builder.call(sleeping, [number(100)])
+    return context.get_dummy_value()
+
+
 def _read(typing: Any, array: Any, at: Any) -> Any:
     return types.int64(array, types.int64), _reading
 
@@ -87,9 +96,14 @@ def _rest(typing: Any) -> Any:
     return types.void(), _resting
 
 
+def _nap(typing: Any) -> Any:
+    return types.void(), _napping
+
+
 read: Any = intrinsic(_read)
 write: Any = intrinsic(_write)
 add: Any = intrinsic(_add)
 swap: Any = intrinsic(_swap)
 pause: Any = intrinsic(_pause)
 rest: Any = intrinsic(_rest)
+nap: Any = intrinsic(_nap)
