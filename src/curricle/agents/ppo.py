@@ -244,12 +244,13 @@ class PPO(Agent):
                 turns = Turns(lanes, looks)
                 turns.begin(self._luck(course, 0, own))
                 for index in range(course.count):
-                    cut, steps, seed = turns.play(), course.length(index), course.seeded(index)
+                    batches, steps = self._batches(course, index), course.length(index)
+                    cut = turns.play()
                     if self.options.ahead:
-                        team.meet(cut, partial(self._pass_on, course, index, seed))
+                        team.meet(cut, partial(self._pass_on, course, index, batches))
                     else:
                         team.meet(cut, partial(self._judge, course, steps))
-                        self._update(course, steps, seed, me, team)
+                        self._update(course, batches, me, team)
                         team.meet(None, lambda _, done=index + 1: self._settle(course, done))  # type: ignore[misc]
                     if index + 1 < course.count:
                         turns.begin(self._luck(course, index + 1, own))
@@ -297,15 +298,18 @@ class PPO(Agent):
             for number, size in zip(own, sizes, strict=True)
         ]
 
+    def _batches(self, course: Course, index: int) -> Tensor:
+        """The rows of every minibatch of a rollout, (minibatches, size)."""
+        return sent(course.batches(index, self.options.epochs, self.options.minibatches), self.device)
+
     def _judge(self, course: Course, steps: int, cuts: Sequence[Sequence[Cut]]) -> None:
         """At the meeting after play: advantages."""
         cut = [one for worker in cuts for one in worker]
         course.rollout.judge(steps, cut, self.actor.worth, self.options.gamma, self.options.trace)
 
-    def _pass_on(self, course: Course, index: int, seed: int, cuts: Sequence[Sequence[Cut]]) -> None:
+    def _pass_on(self, course: Course, index: int, batches: Tensor, cuts: Sequence[Sequence[Cut]]) -> None:
         """At the meeting after play, if the next rollout is to be played while this one is learnt."""
         steps = course.length(index)
-        batches = course.batches(steps, seed, self.options.epochs, self.options.minibatches)
         self._judge(course, steps, cuts)  # the last one may still be learnt meanwhile
         self._finish(course, index)
         course.learnt.copy(course.rollout, steps)
@@ -372,9 +376,9 @@ class PPO(Agent):
         choice, values = self.network.decide(latents, batch["memory"])  # heads in full: ratios of policies are delicate
         return objective(self.network, choice, values, batch, Weights(o.clip, o.value, o.entropy))
 
-    def _update(self, course: Course, steps: int, seed: int, me: int, team: Team) -> None:
+    def _update(self, course: Course, batches: Tensor, me: int, team: Team) -> None:
         """Learn from a rollout; on a CPU lanes share each minibatch out, a GPU takes it whole."""
-        data, batches = course.learnt.rows(), course.batches(steps, seed, self.options.epochs, self.options.minibatches)
+        data = course.learnt.rows()
         if me == 0:
             course.begin(len(FIGURES), self.device)
         if self.device.type == "cuda":
@@ -404,9 +408,9 @@ class PPO(Agent):
         if following is not None:
             self.network.scale.watch(following)
 
-    def _descend_alone(self, course: Course, batches: Sequence[Tensor]) -> None:
+    def _descend_alone(self, course: Course, batches: Tensor) -> None:
         """Minibatches of a rollout one after the other, on a GPU each one graph."""
-        if not batches:
+        if not len(batches):
             return
         data = course.learnt.rows()
 
@@ -421,7 +425,7 @@ class PPO(Agent):
         if self._captures:
             key = ("update", len(batches[0]))
             run = self._graphs.setdefault(key, Graph(work, undo=self.moving()))
-        for batch in sent(torch.stack(list(batches)), self.device):
+        for batch in batches:
             course.figures += run(batch)
         course.minibatches += len(batches)
 

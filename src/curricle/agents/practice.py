@@ -86,12 +86,13 @@ class Course:
         """The seed of a rollout."""
         return derive(self.seed, "rollout", index)
 
-    def batches(self, steps: int, seed: int, passes: int, minibatches: int) -> list[Tensor]:
-        """The rows of every minibatch, in several passes over a rollout of so many steps."""
+    def batches(self, index: int, passes: int, minibatches: int) -> Tensor:
+        """The rows of every minibatch, in several passes over a rollout; as many in each, so a few are left out."""
+        steps, seed = self.length(index), self.seeded(index)
         rows, full = steps * len(self.settings), self.steps * len(self.settings)
         size = max(1, min(rows, full) // minibatches if self.count == 1 else full // minibatches)
-        orders = [generator(seed, "shuffle", number).permutation(rows) for number in range(passes)]
-        return [b for order in orders for b in torch.from_numpy(order).split(size) if len(b) == min(size, rows)]  # type: ignore[no-untyped-call]
+        orders = np.stack([generator(seed, "shuffle", number).permutation(rows) for number in range(passes)])
+        return torch.from_numpy(orders[:, : rows // size * size].reshape(-1, size))
 
     def span(self, lane: int) -> tuple[int, int]:
         """First sub-environment of a lane, and the first of the next lane."""

@@ -7,8 +7,10 @@ looks, still inside compiled code, for a thread that comes from Python has to wa
 end, to be woken by a bell.
 """
 
+import functools
 import itertools
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from typing import Any, Final
@@ -35,10 +37,11 @@ ORDERS: Final = 24
 ENDS: Final = 28
 """Bits of `NEXT` from which on there stand the order and its end."""
 MOST: Final = 1 << 20
-SOON: Final = 20_000
-"""How often a thread looks in vain before it prepares what may be needed next, and then naps: about a millisecond.
+SOON: Final = 3
+"""Milliseconds for which a thread looks in vain before it prepares what may be needed next, and then naps.
 
-What is begun is finished, and steps of a rollout that follow each other closely would have to wait for it."""
+A GPU takes less between two steps of a rollout, which would have to wait for what was begun, and for records that other
+threads have looked into."""
 NAPS: Final = 3000
 """How often it naps before it sleeps: about half a second, longer than a network takes to learn from a rollout."""
 SHARE: Final = 4
@@ -63,8 +66,37 @@ def _is_open(word: int) -> bool:
     return word & ((1 << ORDERS) - 1) < word >> ENDS
 
 
+@part
+def _pass_time(idle: int) -> None:
+    """Between two looks that follow each other at once."""
+    pause()
+    if idle % 64 == 0:
+        rest()
+
+
 @kernel
-def _serve(control: Any, me: int, wanted: int, share: int, states: Any, b: Any, p: Any) -> bool:
+def _look_in_vain(control: Any, times: int) -> int:
+    """What a thread does that waits."""
+    found = 0
+    for idle in range(times):
+        found += _is_open(read(control, NEXT)) + read(control, STOP) + read(control, DONE)
+        _pass_time(idle)
+    return found
+
+
+@functools.cache
+def _pace() -> int:
+    """How often a thread looks in vain in a millisecond: processors differ tenfold in how long they pause."""
+    control, took = np.zeros(AWAKE, np.int64), list[float]()
+    for times in (1, 10_000, 10_000, 10_000):  # the first one compiles
+        start = time.perf_counter()
+        _look_in_vain(control, times)
+        took.append((time.perf_counter() - start) / times)
+    return max(1, round(1e-3 / min(took)))
+
+
+@kernel
+def _serve(control: Any, me: int, wanted: int, share: int, soon: int, states: Any, b: Any, p: Any) -> bool:
     """Carry out orders, `share` environments at a time; returns whether there will be more.
 
     The caller (0) returns when all that are `wanted` are done; the others when they were idle for long. Before that
@@ -87,19 +119,17 @@ def _serve(control: Any, me: int, wanted: int, share: int, states: Any, b: Any, 
                 return True
         elif read(control, STOP):
             return False
-        elif idle >= SOON and read(control, SPARE) < len(states):
+        elif idle >= soon and read(control, SPARE) < len(states):
             i = add(control, SPARE, 1)
             if i < len(states):
                 prepare(states, i, me, b)
             continue
         idle += 1
-        if me > 0 and idle > SOON:
+        if me > 0 and idle > soon:
             nap()
         else:
-            pause()
-            if idle % 64 == 0:
-                rest()
-        if me > 0 and idle >= SOON + NAPS:
+            _pass_time(idle)
+        if me > 0 and idle >= soon + NAPS:
             write(control, AWAKE + LINE * me, 0)
             if not (
                 _is_open(read(control, NEXT)) or read(control, STOP)
@@ -114,13 +144,14 @@ class Crew:
     def __init__(self, states: NDArray[Any], bounds: Sequence[int], threads: int, board: Any, pictures: Any) -> None:
         if len(states) >= MOST:
             raise UsageError(f"{len(states):,} environments are too many for one vector; at most {MOST - 1:,} fit")
-        self._given, self._bounds = (states, board, pictures), bounds
+        self._bounds = bounds
         self._control = np.zeros(AWAKE + LINE * (threads + 1), np.int64)
         self._bells = [threading.Semaphore(0) for _ in range(1, threads)]
         smallest = min(last - first for first, last in itertools.pairwise(bounds))
-        self._share = max(1, smallest // (SHARE * threads)) if threads > 1 else MOST
+        share, soon = (max(1, smallest // (SHARE * threads)), SOON * _pace()) if threads > 1 else (MOST, 0)
+        self._given = share, soon, states, board, pictures
         for me, bell in enumerate(self._bells, 1):
-            given = self._control, bell, me, self._share, *self._given
+            given = self._control, bell, me, *self._given
             threading.Thread(target=_work, args=given, daemon=True, name=f"crafter-{me}").start()
         self.close = weakref.finalize(self, _dismiss, self._control, self._bells)
 
@@ -133,15 +164,15 @@ class Crew:
             for me, bell in enumerate(self._bells, 1):  # one who is just waking hears it twice, and looks once more
                 if not self._control[AWAKE + LINE * me]:
                     bell.release()
-        _serve(self._control, 0, last - first, self._share, *self._given)
+        _serve(self._control, 0, last - first, *self._given)
 
 
-def _work(control: NDArray[Any], bell: threading.Semaphore, me: int, share: int, *given: Any) -> None:
+def _work(control: NDArray[Any], bell: threading.Semaphore, me: int, *given: Any) -> None:
     """What a thread does; it knows nothing of its crew, so that one that is forgotten can go."""
     goes_on = True
     while goes_on:
         bell.acquire()
-        goes_on = _serve(control, me, 0, share, *given)
+        goes_on = _serve(control, me, 0, *given)
 
 
 def _dismiss(control: NDArray[Any], bells: Sequence[threading.Semaphore]) -> None:
