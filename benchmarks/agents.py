@@ -23,7 +23,7 @@ import torch
 from profiles import kernels
 
 from curricle.agents import ppo
-from curricle.agents.rollout import Lane, Turns
+from curricle.agents.lane import Lane, Turns
 from curricle.worlds.crafter.world import Crafter
 
 CPU = {

@@ -12,11 +12,12 @@ from curricle import checkpoint, config
 from curricle.agents.bags import bag
 from curricle.agents.episodes import Tally
 from curricle.agents.heads import Choice, Gauss, Normaliser
+from curricle.agents.lane import Lane, Turns
 from curricle.agents.nets import Network, Symbols
 from curricle.agents.objective import clipped_loss
 from curricle.agents.ppo import PPO, PPOOptions
 from curricle.agents.random import RandomAgent
-from curricle.agents.rollout import Lane, Rollout, Turns, gae
+from curricle.agents.rollout import Rollout, gae
 from curricle.agents.spaces import parts_of
 from curricle.errors import AgentError, RunDamaged
 from curricle.worlds.crafter import Crafter
@@ -358,14 +359,15 @@ def test_lanes_by_turns_play_what_each_plays_alone():
     for together in (True, False):
         rollout = Rollout(agent.network, agent.device, 8, 5, len(world.skills))
         vectors = world.by_turns([[world.original] * (last - first) for first, last in spans])
-        lanes = [Lane(vector, first, rollout, agent.network) for vector, (first, _) in zip(vectors, spans, strict=True)]
+        sights = [agent.actor.sight({}, rollout, slice(*span), captures=False) for span in spans]
+        lanes = [Lane(vector, sight) for vector, sight in zip(vectors, sights, strict=True)]
         for lane in lanes:
-            lane.begin([lane.first + i for i in range(lane.vector.num_envs)])
+            lane.begin([lane.here.start + i for i in range(lane.vector.num_envs)])
         for group in [[0, 1]] if together else [[1], [0]]:
             chosen = [lanes[i] for i in group]
-            turns = Turns(chosen, [agent.actor.look] * len(chosen))
+            turns = Turns(chosen)
             turns.begin([noise[i] for i in group])
-            turns.play()
+            turns.play(8)
         played.append([*(tensor.clone() for tensor in rollout.rows().values()), rollout.rewards, rollout.shown])
         for lane in lanes:
             lane.close()
@@ -380,12 +382,12 @@ def test_a_lane_reads_what_the_world_drew():
         PPO(world, PPOOptions(environments=2, steps=4, lanes=1, device="cpu")),
         world.vector([world.original] * 2),
     )
-    lane = Lane(vector, 0, agent._room(2)[0], agent.network)
+    lane = Lane(vector, agent.actor.sight({}, agent._room(2)[0], slice(0, 2), captures=False))
     lane.begin([1, 2])
     (shown,) = lane.stage.values()
     assert shown.data_ptr() == vector.engine.observed.ctypes.data and shown.data_ptr() % 4096 == 0
-    turns = Turns([lane], [agent.actor.look])
+    turns = Turns([lane])
     turns.begin([np.zeros((4, 2, 1), np.float32)])
-    turns.play()
+    turns.play(4)
     assert np.array_equal(shown.numpy(), vector.engine.observed) and shown.any()
     lane.close()

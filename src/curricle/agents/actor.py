@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from curricle.agents.hardware import Graph, Pool, Row, halved, has_twins
+from curricle.agents.lane import Sight
 from curricle.agents.nets import Network, Seen
 from curricle.agents.objective import chosen
-from curricle.agents.rollout import Lane, Look
+from curricle.agents.rollout import Rollout
 
 
 class Actor:
@@ -49,7 +50,7 @@ class Actor:
     def look(
         self, seen: Seen, memory: Tensor, before: Tensor, unlocked: Tensor, fresh: Tensor, noise: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """One forward pass of the rollout; see `rollout.Look`."""
+        """One forward pass of the rollout; see `lane.Think`."""
         with torch.no_grad():
             with halved(self.device, self.bf16):
                 latents = self.network.encode(seen).float()
@@ -57,16 +58,17 @@ class Actor:
             choice, values = self.network.decide(latents, memory)
             return latents, memory, *chosen(self.network, choice, values, noise)
 
-    def looking(self, graphs: MutableMapping[Any, Graph], lane: Lane) -> Look:
-        """`look` as a graph of the lane's own."""
-        n, key = lane.vector.num_envs, ("look", lane.first, lane.vector.num_envs)
-        if key not in graphs:
-            graph = graphs[key] = Graph(self.look, pool=Pool(priority=-1) if self.stream else None)
-            seen = {name: buffer[0, lane.here] for name, buffer in lane.rollout.seen.items()}
-            mark = torch.zeros(n if self.network.memory else 0, 1, dtype=torch.bool, device=self.device)
-            noise = torch.zeros(n, self.network.policy.noisy, device=self.device)
-            graph(seen, lane.memory, lane.before, mark, mark, noise)
-        return graphs[key]
+    def sight(self, known: MutableMapping[Any, Sight], rollout: Rollout, here: slice, *, captures: bool) -> Sight:
+        """A sight of some sub-environments; one that was captured as a graph is kept."""
+        key = ("sight", here.start, here.stop)
+        if key in known:
+            return known[key]
+        made = Sight(self.look, self.network, rollout, here)
+        if captures:
+            graph = Graph(made.work, undo=made.changing(), pool=Pool(priority=-1) if self.stream else None)
+            graph()
+            known[key], made.run = made, graph
+        return made
 
     def worth(self, seen: Seen, memory: Tensor) -> Tensor:
         """Values of observations, on the world's scale.

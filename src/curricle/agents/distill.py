@@ -24,7 +24,8 @@ from curricle.agents.hardware import Graph, Pool, halved
 from curricle.agents.heads import Choice, mean
 from curricle.agents.matching import match
 from curricle.agents.nets import Layer, Network, dense
-from curricle.agents.ppo import PPO, PPOOptions
+from curricle.agents.options import PPOOptions
+from curricle.agents.ppo import PPO
 from curricle.agents.practice import Course
 from curricle.agents.window import Episode, Rows, Size, Window, capacity, matching, prediction, roomy
 from curricle.seeds import derive, generator

@@ -11,12 +11,11 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from curricle import checkpoint
@@ -25,7 +24,6 @@ from curricle.agents.actor import Actor
 from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
 from curricle.agents.hardware import (
     Aside,
-    Device,
     Graph,
     Row,
     Told,
@@ -36,53 +34,22 @@ from curricle.agents.hardware import (
     one_thread,
     sent,
 )
+from curricle.agents.lane import Lane, Sight, Turns
 from curricle.agents.nets import Network
 from curricle.agents.objective import FIGURES, Weights, objective
+from curricle.agents.options import PPOOptions
 from curricle.agents.player import Player
 from curricle.agents.practice import Course, Scene
-from curricle.agents.rollout import Cut, Lane, Look, Rollout, Turns, picked
+from curricle.agents.rollout import Cut, Rollout, picked
 from curricle.agents.spaces import Arrays, check_actions, parts_of
 from curricle.agents.team import Team, shared, work_together
 from curricle.errors import AgentError, RunDamaged, explained
-from curricle.records import Design, Options, Outcome
+from curricle.records import Design, Outcome
 from curricle.seeds import derive, generator
 from curricle.world import World, WorldVector
 
 LOG = logging.getLogger("curricle")
 ADVICE = "choose fewer environments, shorter rollouts (steps) or more minibatches"
-
-
-class PPOOptions(Options):
-    """Options of PPO; the defaults are the papers' for pixels."""
-
-    environments: int = Field(8, ge=1, description="Sub-environments it learns in at a time.")
-    steps: int = Field(512, ge=1, description="Steps of each sub-environment between two updates.")
-    epochs: int = Field(3, ge=1, description="Passes over a rollout.")
-    minibatches: int = Field(8, ge=1, description="Minibatches a pass.")
-    rate: float = Field(3e-4, gt=0, description="Learning rate of Adam.")
-    gamma: float = Field(0.95, ge=0, le=1, description="Discount of later reward.")
-    trace: float = Field(0.65, ge=0, le=1, description="Decay of the advantage trace (lambda of GAE).")
-    clip: float = Field(0.2, gt=0, description="How far a policy may move from the one that played, as a ratio.")
-    entropy: float = Field(0.01, ge=0, description="Weight of the policy's entropy.")
-    value: float = Field(0.5, ge=0, description="Weight of the value loss.")
-    gradient: float = Field(0.5, gt=0, description="Longest gradient; longer ones are shortened to it.")
-    keep: float = Field(0.99, ge=0, lt=1, description="What the value normaliser keeps at each minibatch (EWMA).")
-    channels: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        (64, 128, 128), min_length=1, strict=False, description="Channels of each stage (images)."
-    )
-    blocks: int = Field(2, ge=0, description="Residual blocks a stage, for images.")
-    width: int = Field(256, ge=1, description="Width of the layer below the last.")
-    hidden: int = Field(0, ge=0, description="Width of the last layer; 0: 1024 with images, 256 without.")
-    greedy: bool = Field(False, description="Test with the likeliest action instead of drawing from the policy.")
-    lanes: int = Field(
-        2, ge=1, description="Parts that work at once, beside a GPU by turns; moves results by its value, not by cores."
-    )
-    device: Device = Field("auto", description="Where the network runs: auto (a GPU if there is one), cpu or cuda.")
-    bf16: bool = Field(True, description="On a GPU: products in bfloat16.")
-    graphs: bool = Field(True, description="On a GPU: replay rollout and update as CUDA graphs.")
-    ahead: float = Field(
-        0.0, ge=0, le=1, strict=False, description="Share of an update beside which the next rollout is already played."
-    )
 
 
 class PPO(Agent):
@@ -99,7 +66,8 @@ class PPO(Agent):
         self.vectors, self.device = vector_world(world, self.id), device_of(self.options.device, self.id)
         self.rollouts, self.scene = 0, None
         self._rooms: tuple[Rollout, Rollout] | None = None
-        self._graphs, self._captures = dict[Any, Graph](), self.device.type == "cuda" and self.options.graphs
+        self._graphs, self._sights = dict[Any, Graph](), dict[Any, Sight]()
+        self._captures = self.device.type == "cuda" and self.options.graphs
         with explained(self.id, ADVICE, AgentError):
             self.network = self._network(seed)
             self._equip()
@@ -238,14 +206,11 @@ class PPO(Agent):
         try:
             with self.actor.stage():
                 lanes += self._open(course, own)
-                looks: list[Look] = [self.actor.look for _ in lanes]
-                if self._captures:
-                    looks = [self.actor.looking(self._graphs, lane) for lane in lanes]
-                turns = Turns(lanes, looks)
+                turns = Turns(lanes)
                 turns.begin(self._luck(course, 0, own))
                 for index in range(course.count):
                     batches, steps = self._batches(course, index), course.length(index)
-                    cut = turns.play()
+                    cut = turns.play(steps)
                     if self.options.ahead:
                         team.meet(cut, partial(self._pass_on, course, index, batches))
                     else:
@@ -269,7 +234,7 @@ class PPO(Agent):
             skills, longest = len(self.world.skills), 2 * self.options.steps
             room = partial(Rollout, self.network, self.device, longest, count, skills)
             played = room()
-            self._rooms, self._graphs = (played, room() if self.options.ahead else played), {}
+            self._rooms, self._graphs, self._sights = (played, room() if self.options.ahead else played), {}, {}
         return self._rooms
 
     def _open(self, course: Course, own: Sequence[int]) -> list[Lane]:
@@ -278,10 +243,8 @@ class PPO(Agent):
         typed = {id(values): self.vectors.setting(values) for values in {id(v): v for v in course.settings}.values()}
         groups = [[typed[id(values)] for values in course.settings[first:last]] for first, last in spans]
         vectors = self.vectors.by_turns(groups)
-        lanes = [
-            Lane(vector, first, course.rollout, self.actor.network)
-            for vector, (first, _) in zip(vectors, spans, strict=True)
-        ]
+        sight = partial(self.actor.sight, self._sights, course.rollout, captures=self._captures)
+        lanes = [Lane(vector, sight(slice(*span))) for vector, span in zip(vectors, spans, strict=True)]
         for number, lane, (first, last) in zip(own, lanes, spans, strict=True):
             if scene:
                 lane.resume(scene.arrays, scene.world(number))

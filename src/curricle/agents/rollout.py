@@ -1,11 +1,9 @@
-"""Rollouts: a network plays in a vector of sub-environments and keeps what it saw, did and got.
+"""Rollouts: what was seen, done and got in some steps of many sub-environments (`lane.py` plays them), and its worth.
 
-Sub-environments are split into lanes, each with a `WorldVector` of its own, so that two lanes keep two cores busy
-(`team.py`), and beside a GPU one lane's worlds step while the network thinks for the other (`Turns`). Lanes
-never look at each other: results depend on how many there are, not on who works them.
+In: rewards, ends and values. Out: advantages and returns, on a GPU in one kernel.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,14 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from curricle.agents.hardware import TRITON, Lent, sent
+from curricle.agents.hardware import TRITON, sent
 from curricle.agents.nets import Network
-from curricle.agents.spaces import Arrays, Part, final, split
+from curricle.agents.spaces import Arrays, Part
 from curricle.agents.team import shared
-from curricle.world import WorldVector
-
-Look = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
-"""(seen, memory, before, unlocked, fresh, noise) -> latents, memory, actions, log-probabilities, values."""
 
 
 class Rollout:
@@ -32,7 +26,7 @@ class Rollout:
         def room(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device = device) -> Tensor:
             return shared(torch.zeros(steps + 1, count, *shape, dtype=dtype, device=device))
 
-        self.seen = {name: room(*part.shape, dtype=_dtype(part)) for name, part in network.parts.items()}
+        self.seen = {name: room(*part.shape, dtype=dtype_of(part)) for name, part in network.parts.items()}
         self.memory, self.actions = (
             room(network.memory),
             room(*network.policy.blank.shape, dtype=network.policy.blank.dtype),
@@ -111,141 +105,6 @@ def judged(
     judge[(1,)](rewards, ended, values, advantages, returns, steps, count, gamma, gamma * trace, **shape)
 
 
-class Lane:
-    """Some neighbouring sub-environments of a rollout, from `first` on."""
-
-    def __init__(self, vector: WorldVector, first: int, rollout: Rollout, network: Network) -> None:
-        self.vector, self.first, self.rollout, self.network = vector, first, rollout, network
-        vector.copies = False  # they go straight to the stage, or into a Cut
-        self.here = slice(first, first + vector.num_envs)
-        self.device = rollout.device
-        n, skills = vector.num_envs, rollout.shown.shape[-1]
-        self.shown = np.zeros((n, skills), np.bool_)
-        self.marks = _host(torch.zeros(2, n, 1, dtype=torch.bool), self.device)  # unlocked something, began an episode
-        self.still = torch.zeros(2, 0, 1, dtype=torch.bool, device=self.device)  # for networks without memory
-        rooms = [rollout.actions, rollout.log_probs, rollout.values]
-        self.places = [[room[t, self.here] for room in rooms] for t in range(rollout.steps + 1)]
-        arrays = vector.lent()
-        lent = {} if arrays is None else split(arrays, network.parts, n)
-        self.lent = {name: Lent(torch.from_numpy(array), self.device) for name, array in lent.items()}
-        self.stage = {
-            name: self.lent[name].tensor
-            if lent
-            else _host(torch.zeros(n, *part.shape, dtype=_dtype(part)), self.device)
-            for name, part in network.parts.items()
-        }
-        blank = network.policy.blank
-        self.chosen = _host(torch.zeros(n, *blank.shape, dtype=blank.dtype), self.device)
-        self.ready = torch.cuda.Event() if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self.memory = torch.zeros(n, network.memory, device=self.device)
-        self.before = torch.zeros(n, network.hidden if network.memory else 0, device=self.device)
-
-    def begin(self, seeds: Sequence[int]) -> None:
-        """Start every episode anew."""
-        observations, _ = self.vector.reset(seed=list(seeds))
-        self._show(split(observations, self.network.parts, len(seeds)))
-
-    def resume(self, scene: Mapping[str, NDArray[Any]], world: Mapping[str, NDArray[Any]]) -> None:
-        """Go on where `keep` left off."""
-        self.vector.restore(world)
-        self._show({name: scene[f"seen.{name}"][self.here] for name in self.network.parts})
-        self.shown[:] = scene["shown"][self.here]
-        if self.network.memory:
-            self.memory.copy_(torch.from_numpy(scene["memory"][self.here]))
-
-    def keep(self) -> Arrays:
-        """What the lane has in mind between two rollouts."""
-        kept = {f"seen.{name}": tensor.numpy().copy() for name, tensor in self.stage.items()}
-        kept["shown"] = self.shown.copy()
-        return kept | ({"memory": self.memory.cpu().numpy().copy()} if self.network.memory else {})
-
-    def step(self, t: int) -> list[Cut]:
-        """Wait for the actions, and move the worlds; returns the episodes that were cut short."""
-        return self._move(t, self.network.policy.outward(self.wait()))
-
-    def wait(self) -> NDArray[Any]:
-        """The actions that were chosen last; what they were chosen by has been read."""
-        if self.ready:
-            self.ready.synchronize()
-        return self.chosen.numpy()
-
-    def look(self, look: Look, t: int, noise: Tensor) -> None:
-        """See, remember and choose; on a GPU this is only begun."""
-        r, here = self.rollout, self.here
-        seen = {name: buffer[t, here] for name, buffer in r.seen.items()}
-        for name, tensor in seen.items():
-            tensor.copy_(self.stage[name], non_blocking=True)
-        unlocked, fresh = self.marks.to(self.device, non_blocking=True) if self.network.memory else self.still
-        latents, memory, actions, log_probs, values = look(seen, self.memory, self.before, unlocked, fresh, noise)
-        if self.network.memory:
-            self.before.copy_(latents)
-            self.memory.copy_(memory)
-            r.memory[t, here] = memory
-        self.chosen.copy_(actions, non_blocking=True)
-        if self.ready:
-            self.ready.record()
-        for place, found in zip(self.places[t], (actions, log_probs, values), strict=True):
-            place.copy_(found)
-
-    def _move(self, t: int, actions: NDArray[Any]) -> list[Cut]:
-        r, here = self.rollout, self.here
-        observations, rewards, terminated, truncated, info = self.vector.step(actions)
-        ended, shown = terminated | truncated, info["skills"]
-        r.rewards[t, here], r.ended[t, here], r.shown[t, here] = rewards, ended, shown
-        cut = list[Cut]()
-        if truncated.any():
-            for i in np.flatnonzero(truncated & ~terminated):
-                cut.append(Cut(t, self.first + int(i), final(info, int(i), self.network.parts)))
-        if self.network.memory:
-            marks = self.marks.numpy()
-            marks[0, :, 0], marks[1, :, 0] = (shown != self.shown).any(1), ended
-        self.shown = shown & ~ended[:, None]
-        self._show(split(observations, self.network.parts, len(ended)))
-        return cut
-
-    def _show(self, seen: Arrays) -> None:
-        for name, array in seen.items():
-            if array.ctypes.data != self.stage[name].data_ptr():  # else the world drew it there
-                np.copyto(self.stage[name].numpy(), array)
-
-    def close(self) -> None:
-        """Let worlds and memory go."""
-        self.wait()  # a look may still be under way that reads them
-        for memory in self.lent.values():
-            memory.close()
-        self.vector.close()
-
-
-class Turns:
-    """Lanes that one worker plays by turns, each with its way to look.
-
-    A lane's network is only begun before it is the next one's turn, so that a GPU thinks while worlds step. All queue
-    on one stream: two networks at once gain nothing there, and graphs that overlap would share workspaces.
-    """
-
-    def __init__(self, lanes: Sequence[Lane], looks: Sequence[Look]) -> None:
-        self.lanes, self.looks, self.lucks = lanes, looks, list[Tensor]()
-
-    @torch.no_grad()
-    def begin(self, noise: Sequence[NDArray[np.float32]]) -> None:
-        """Have the first look of a rollout begun in each lane; the noise decides all draws of it."""
-        self.lucks = [sent(torch.from_numpy(some), lane.device) for lane, some in zip(self.lanes, noise, strict=True)]
-        for lane, look, luck in zip(self.lanes, self.looks, self.lucks, strict=True):
-            lane.wait()
-            lane.marks.zero_()
-            lane.look(look, 0, luck[0])
-
-    @torch.no_grad()
-    def play(self) -> list[Cut]:
-        """Play the rollout that was begun; returns the episodes that were cut short."""
-        cut, steps = list[Cut](), len(self.lucks[0])
-        for t in range(steps):
-            for lane, look, luck in zip(self.lanes, self.looks, self.lucks, strict=True):
-                cut += lane.step(t)
-                lane.look(look, t + 1, luck[(t + 1) % steps])  # the last one for the value and the memory that follow
-        return cut
-
-
 def picked(tensor: Tensor, rows: Tensor) -> Tensor:
     """Some rows of a tensor; bytes are fetched eight at a time, which a GPU does several times faster."""
     wide = tensor.flatten(1) if tensor.ndim > 1 else tensor
@@ -254,10 +113,6 @@ def picked(tensor: Tensor, rows: Tensor) -> Tensor:
     return wide.view(torch.int64)[rows].view(torch.uint8).view(len(rows), *tensor.shape[1:])
 
 
-def _host(tensor: Tensor, device: torch.device) -> Tensor:
-    """Memory that a GPU can read by itself."""
-    return tensor.pin_memory() if device.type == "cuda" else tensor
-
-
-def _dtype(part: Part) -> torch.dtype:
+def dtype_of(part: Part) -> torch.dtype:
+    """In torch's words."""
     return torch.from_numpy(np.zeros(0, part.dtype)).dtype

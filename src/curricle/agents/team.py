@@ -2,7 +2,7 @@
 
 On a CPU every lane but the first is a process forked for the call, which shares tensors made by `shared` and is gone
 when the call ends; a thread stands in where processes cannot fork. Beside a GPU one worker plays all lanes by turns
-(`rollout.py`). Lane 0 is the caller. What happens at a meeting is done by lane 0 alone, in the order of the lanes, so
+(`lane.py`). Lane 0 is the caller. What happens at a meeting is done by lane 0 alone, in the order of the lanes, so
 results are the same whoever works and however busy the machine is. A killed caller takes its lanes with it.
 """
 
