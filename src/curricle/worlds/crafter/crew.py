@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from curricle.errors import UsageError
 from curricle.worlds.crafter.kernel import kernel, part
 from curricle.worlds.crafter.signals import add, nap, pause, read, rest, write
-from curricle.worlds.crafter.slices import follow, prepare
+from curricle.worlds.crafter.slices import follow, on_pages, prepare
 
 NEXT: Final = 0
 """The order: which environment is the next to be taken, what is to be done with it, and where the order ends.
@@ -145,7 +145,7 @@ class Crew:
         if len(states) >= MOST:
             raise UsageError(f"{len(states):,} environments are too many for one vector; at most {MOST - 1:,} fit")
         self._bounds = bounds
-        self._control = np.zeros(AWAKE + LINE * (threads + 1), np.int64)
+        self._control = on_pages(8 * (AWAKE + LINE * (threads + 1))).view(np.int64)
         self._bells = [threading.Semaphore(0) for _ in range(1, threads)]
         smallest = min(last - first for first, last in itertools.pairwise(bounds))
         share, soon = (max(1, smallest // (SHARE * threads)), SOON * _pace()) if threads > 1 else (MOST, 0)

@@ -7,7 +7,6 @@ minute once; after that kernels come from numba's cache on disk.
 """
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -19,7 +18,19 @@ from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter import symbols
 from curricle.worlds.crafter.crew import Crew
 from curricle.worlds.crafter.fields import SCRATCH, fields
-from curricle.worlds.crafter.slices import ALIVE, BEGIN, DIED, GO_ON, PLAY, RENEW, TIMED_OUT, Board
+from curricle.worlds.crafter.slices import (
+    ALIVE,
+    BEGIN,
+    DIED,
+    GO_ON,
+    PAGE,
+    PLAY,
+    RENEW,
+    RESULT,
+    TIMED_OUT,
+    Board,
+    on_pages,
+)
 from curricle.worlds.crafter.spares import spares_of
 from curricle.worlds.crafter.state import OVERFLOW, SLOTS, STATE
 from curricle.worlds.crafter.step import stock_daylight
@@ -28,15 +39,6 @@ from curricle.worlds.crafter.textures import pictures
 __all__ = ["ALIVE", "DIED", "TIMED_OUT", "Engine", "View", "engines"]
 View = Literal["state", "symbols", "pixels"]
 _WORDS_A_PIXEL: Final = 2
-_PAGE: Final = 4096
-
-
-def on_pages(*shape: int) -> NDArray[np.uint8]:
-    """Bytes on pages of memory that hold nothing else: a driver lends a GPU whole pages."""
-    size = -(-math.prod(shape) // _PAGE) * _PAGE
-    room = np.zeros(size + _PAGE, np.uint8)
-    start = -room.ctypes.data % _PAGE
-    return room[start : start + math.prod(shape)].reshape(shape)
 
 
 class Engine:
@@ -45,14 +47,14 @@ class Engine:
     def __init__(self, part: int, here: slice, states: NDArray[Any], view: View, board: Board, crew: Crew) -> None:
         self._part, self._board, self._crew = part, board, crew
         self.view: View = view
-        self.states, self.rewards, self.ends, self.skills = (
-            whole[here] for whole in (states, board.rewards, board.ends, board.skills)
-        )
+        self.states, results = states[here], board.results[here]
+        self.rewards, self.ends, self._faults = (results[name] for name in ("reward", "end", "fault"))
+        self.skills = results["skills"].view(np.bool_)
         self.observed, self.final = board.observed[here], board.final[here]
         edges = [here.start] + [here.stop] * (here.stop < len(states))
-        self.apart = not any(edge * board.observed[0].nbytes % _PAGE for edge in edges)
+        self.apart = not any(edge * board.observed[0].nbytes % PAGE for edge in edges)
         """Whether no page of memory holds both its observations and another engine's."""
-        self._mask, self._actions, self._faults = board.mask[here], board.actions[here], board.faults[here]
+        self._mask, self._actions = board.mask[here], board.actions[here]
 
     def reset(self, mask: NDArray[np.bool_] | None = None) -> None:
         """Begin a new episode, everywhere or where the mask says."""
@@ -96,10 +98,7 @@ def engines(
     board = Board(
         mask=np.zeros(count, np.bool_),
         actions=np.zeros(count, np.int64),
-        rewards=np.zeros(count),
-        ends=np.zeros(count, np.uint8),
-        skills=np.zeros((count, len(r.ACHIEVEMENTS)), np.bool_),
-        faults=np.zeros(count, np.uint8),
+        results=on_pages(count, RESULT.itemsize).view(RESULT)[:, 0],
         observed=on_pages(count, *shapes[view]),
         final=np.zeros((count, *shapes[view]), np.uint8),
         symbols=view == "symbols",

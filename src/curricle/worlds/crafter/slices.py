@@ -1,7 +1,9 @@
 """Slices: what is done to some neighbouring environments of a batch, in one go of compiled code."""
 
-from typing import Any, NamedTuple
+import math
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from curricle.worlds.crafter import rules as r
@@ -17,15 +19,35 @@ BEGIN, PLAY, RENEW, GO_ON = range(4)
 """Orders: begin an episode where the mask says, play a step, follow what ended by its next episode, both of these."""
 
 
+RESULT: Final = np.dtype(
+    {
+        "names": ["reward", "end", "fault", "skills"],
+        "formats": ["f8", "u1", "u1", ("u1", len(r.ACHIEVEMENTS))],
+        "offsets": [0, 8, 9, 10],
+        "itemsize": 64,
+    }
+)
+"""What came of a step; a line of the cache each, for neighbours may be written by different threads at once."""
+PAGE: Final = 4096
+
+
+def on_pages(*shape: int) -> NDArray[np.uint8]:
+    """Bytes on pages of memory that hold nothing else.
+
+    A driver lends a GPU whole pages; and what all threads watch must not lie beside what one of them keeps writing.
+    """
+    size = -(-math.prod(shape) // PAGE) * PAGE
+    room = np.zeros(size + PAGE, np.uint8)
+    start = -room.ctypes.data % PAGE
+    return room[start : start + math.prod(shape)].reshape(shape)
+
+
 class Board(NamedTuple):
     """What the environments of an engine share: what they are told, what came of it, and where they work."""
 
     mask: NDArray[Any]
     actions: NDArray[Any]
-    rewards: NDArray[Any]
-    ends: NDArray[Any]
-    skills: NDArray[Any]
-    faults: NDArray[Any]
+    results: NDArray[Any]
     """Beside the records, which are far apart in memory."""
     observed: NDArray[Any]
     final: NDArray[Any]
@@ -57,17 +79,18 @@ def _begin(s: Any, i: int, me: int, b: Any, p: Any) -> None:
         write(b.spares.held, i, 0)
     if not waits:
         reset(s, b.daylight, b.tables[0], b.work[me])
-    b.faults[i] = s.fault
+    b.results[i].fault = s.fault
     _observe(s, b.observed[i], b, p)
 
 
 @part
 def _play(s: Any, i: int, b: Any) -> None:
-    b.rewards[i] = step(s, b.actions[i], b.daylight)
-    b.ends[i] = DIED if is_dead(s) else TIMED_OUT if is_over(s) else ALIVE
-    b.faults[i] = s.fault
+    result = b.results[i]
+    result.reward = step(s, b.actions[i], b.daylight)
+    result.end = DIED if is_dead(s) else TIMED_OUT if is_over(s) else ALIVE
+    result.fault = s.fault
     for k in range(len(r.ACHIEVEMENTS)):
-        b.skills[i, k] = s.unlocked[k]
+        result.skills[k] = s.unlocked[k]
 
 
 @part
@@ -91,6 +114,6 @@ def follow(order: int, states: Any, lo: int, hi: int, me: int, b: Any, p: Any) -
         for i in range(lo, hi):
             if order == BEGIN and b.mask[i]:
                 _begin(states[i], i, me, b, p)
-            if order != BEGIN and b.ends[i] != ALIVE:
+            if order != BEGIN and b.results[i].end != ALIVE:
                 b.final[i] = b.observed[i]
                 _begin(states[i], i, me, b, p)
