@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from numba.core.runtime import rtsys
+from numba.core.runtime._nrt_python import memsys_disable_stats, memsys_enable_stats
 
 from curricle.errors import UsageError
 from curricle.worlds.crafter import rules as r
@@ -129,6 +131,23 @@ def test_threads_fall_asleep_after_a_while() -> None:
     assert _soon(lambda: not awake.any())
     _run(engine, 3)
     engine.close()
+
+
+@pytest.mark.parametrize("view", ["symbols", "pixels"])
+def test_a_step_asks_the_allocator_for_nothing(view: View) -> None:
+    """Threads would wait for each other there. What a call needs for its arguments does not grow with environments."""
+    asked = []
+    memsys_enable_stats()
+    for count in (2, 16):
+        engine = _engine(count, view)
+        engine.states["step"] = np.linspace(0, 299, count)  # day and night
+        engine.play(np.zeros(count, np.int64))
+        before = rtsys.get_allocation_stats().mi_alloc
+        for _ in range(5):
+            engine.play(np.full(count, r.ACTIONS.index("sleep")))
+        asked.append(rtsys.get_allocation_stats().mi_alloc - before)
+    memsys_disable_stats()
+    assert asked[0] == asked[1] > 0
 
 
 def test_threads_go_with_their_engine() -> None:

@@ -163,13 +163,13 @@ def test_dark_pixels_are_exact_whatever_the_light(daylight: float, unit: tuple[i
     colours = pick.integers(256, size=(width, height, 3)).astype(np.uint8)
     colours[::2] = pick.integers(32, 127, size=(len(colours[::2]), height, 1))  # greys that grain can hit
     shown = pictures(*unit)
-    view, pixels = np.zeros(size + 16, np.uint32), np.zeros(size + 16, np.uint32)
+    view, pixels, words = (np.zeros(n * (size + 16), np.uint32) for n in (1, 1, 2))
     view[:size] = (colours.astype(np.uint32) @ np.array([1, 1 << 8, 1 << 16], np.uint32)).ravel()
     s, theirs = np.zeros(1, STATE)[0], np.random.RandomState(11)
     s["exact"], s["daylight"] = True, daylight
     rng.seed_stream(s, 11)
     for _ in range(30):
-        night._shade(s, view, shown.night, shown.vignette, size, pixels)
+        night._shade(s, view, shown.night, shown.vignette, size, pixels, words)
         noise_drawn = theirs.uniform(32, 127, (width, height))[..., None]
         mask = (2 * (0.5 - daylight) * shown.vignette).reshape(width, height, 1)
         dark = ((1 - mask) * colours + mask * noise_drawn).astype(np.uint8)

@@ -77,7 +77,6 @@ def one_thread(device: torch.device) -> Iterator[None]:
     threads, search = torch.get_num_threads(), torch.backends.cudnn.benchmark
     if device.type == "cpu":
         torch.set_num_threads(1)
-        keep_heap()
     else:
         torch.backends.cudnn.benchmark = True
     try:

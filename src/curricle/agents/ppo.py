@@ -30,6 +30,7 @@ from curricle.agents.hardware import (
     device_of,
     halved,
     has_twins,
+    keep_heap,
     may_fork,
     one_thread,
     sent,
@@ -68,6 +69,8 @@ class PPO(Agent):
         self._rooms: tuple[Rollout, Rollout] | None = None
         self._graphs, self._sights = dict[Any, Graph](), dict[Any, Sight]()
         self._captures = self.device.type == "cuda" and self.options.graphs
+        if self.device.type == "cpu":
+            keep_heap()
         with explained(self.id, ADVICE, AgentError):
             self.network = self._network(seed)
             self._equip()

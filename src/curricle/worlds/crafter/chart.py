@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from curricle.errors import UsageError
 from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter.draw import draw
+from curricle.worlds.crafter.draw import draw, easel_of
 from curricle.worlds.crafter.looks import look
 from curricle.worlds.crafter.state import STATE
 from curricle.worlds.crafter.textures import pictures
@@ -21,7 +21,7 @@ def frame_of(state: Any, size: tuple[int, int]) -> NDArray[np.uint8]:
     """What the player sees; a border that fits no whole cell stays black."""
     height, width = _cell(size, r.VIEW_X)
     copy, frame = np.array([state], STATE), np.zeros((*size, 3), np.uint8)
-    draw(copy[0], frame, *pictures(width, height))
+    draw(copy[0], frame, easel_of(width, height), 0, *pictures(width, height))
     return frame
 
 

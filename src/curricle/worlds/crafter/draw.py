@@ -1,12 +1,13 @@
 """Frames: what the player sees, in pixels, equal to the reference's to the last bit.
 
-`draw(s, frame, *pictures)` paints one record into a uint8 array (row, column, channel) of any size. By day the look of
-a cell depends on the cell alone, so each kind of cell is lit once a frame and copied. The dark is in `night.py`.
+`draw(s, frame, easel, me, *pictures)` paints one record into a uint8 array (row, column, channel) of any size, with the
+memory of thread `me`. By day the look of a cell depends on the cell alone, so each kind of cell is lit once a frame and
+copied. The dark is in `night.py`.
 A frame is composed without its border first, in memory order: runs are copied in words of eight bytes, and what a
 word writes beyond its run is overwritten by the next one.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,38 @@ from curricle.worlds.crafter.kernel import kernel
 from curricle.worlds.crafter.lanes import move8
 from curricle.worlds.crafter.looks import OUTSIDE, tile_at
 from curricle.worlds.crafter.night import paint_night
+from curricle.worlds.crafter.shade import PIXELS
 from curricle.worlds.crafter.textures import PAD
 
 _STOCK: Final = 7
 """Pixels a cell in a frame of 64 x 64."""
+
+
+class Easel(NamedTuple):
+    """Memory to draw with, a row a thread: if each frame asked for its own, threads would wait for the allocator."""
+
+    canvas: NDArray[np.uint8]
+    lit: NDArray[np.uint8]
+    known: NDArray[np.int8]
+    chosen: NDArray[np.int64]
+    words: NDArray[np.uint32]
+    scene: NDArray[np.uint32]
+    pixels: NDArray[np.uint32]
+
+
+def easel_of(width: int, height: int, threads: int = 1) -> Easel:
+    """Room for frames of cells of width x height pixels; rows are so far apart that no line of the cache holds two."""
+    cells, cell, apart = r.VIEW_X * r.VIEW_Y, width * height, 128
+    view = cells * cell + PIXELS
+    return Easel(
+        np.zeros((threads, 3 * r.VIEW_X * (r.VIEW_Y + 2) * cell + PAD + apart), np.uint8),
+        np.zeros((threads, cells + 1, 3 * cell + PAD), np.uint8),
+        np.zeros((threads, OUTSIDE + 1 + apart), np.int8),
+        np.zeros((threads, r.VIEW_X + apart), np.int64),
+        np.zeros((threads, 2 * view + apart), np.uint32),
+        np.zeros((threads, view + apart), np.uint32),
+        np.zeros((threads, view + apart), np.uint32),
+    )
 
 
 @kernel
@@ -40,11 +69,10 @@ def _lay(canvas: Any, row: int, tiles: Any, chosen: Any, width: int, height: int
 
 
 @kernel
-def _day(s: Any, canvas: Any, tiles: Any, dusk: Any, width: int, height: int) -> None:
+def _day(s: Any, canvas: Any, tiles: Any, dusk: Any, width: int, height: int, e: Any, me: int) -> None:
     """Paint the local view by daylight."""
-    size = 3 * width * height
-    lit = np.empty((r.VIEW_X * r.VIEW_Y, size + PAD), np.uint8)
-    known, chosen = np.full(OUTSIDE + 1, -1, np.int8), np.empty(r.VIEW_X, np.int64)
+    size, lit, known, chosen = 3 * width * height, e.lit[me], e.known[me], e.chosen[me]
+    known[:] = -1
     light, dark, kinds = s.daylight, 1 - s.daylight, 0
     for row in range(r.VIEW_Y):
         for column in range(r.VIEW_X):
@@ -70,9 +98,8 @@ def _asleep(canvas: Any, pixels: int) -> None:
 
 
 @kernel
-def _inventory(s: Any, canvas: Any, items: Any, width: int, height: int) -> None:
+def _inventory(s: Any, canvas: Any, items: Any, width: int, height: int, chosen: Any) -> None:
     """Paint the two rows of items."""
-    chosen = np.empty(r.VIEW_X, np.int64)
     for row in range(2):
         for column in range(r.VIEW_X):
             item = row * r.VIEW_X + column
@@ -92,29 +119,39 @@ def _blit(frame: NDArray[np.uint8], canvas: Any, columns: int, rows: int) -> Non
 
 
 @kernel
-def _paint(s: Any, canvas: Any, width: int, height: int, pictures: Any) -> None:
+def _paint(s: Any, canvas: Any, width: int, height: int, pictures: Any, e: Any, me: int) -> None:
     """Paint a frame without its border."""
     tiles, dusk, cells, items, vignette, night = pictures
     if s.daylight < 0.5:
-        paint_night(s, canvas, cells, night, vignette, width, height)
+        room = (e.chosen[me], e.words[me], e.scene[me], e.pixels[me])
+        paint_night(s, canvas, cells, night, vignette, width, height, room)
     else:
-        _day(s, canvas, tiles, dusk, width, height)
+        _day(s, canvas, tiles, dusk, width, height, e, me)
     if s.sleeping:
         _asleep(canvas, r.VIEW_X * width * r.VIEW_Y * height)
-    _inventory(s, canvas, items, width, height)
+    _inventory(s, canvas, items, width, height, e.chosen[me])
 
 
 @kernel
 def draw(
-    s: Any, frame: Any, unit: Any, tiles: Any, dusk: Any, cells: Any, items: Any, vignette: Any, night: Any
+    s: Any,
+    frame: Any,
+    e: Any,
+    me: int,
+    unit: Any,
+    tiles: Any,
+    dusk: Any,
+    cells: Any,
+    items: Any,
+    vignette: Any,
+    night: Any,
 ) -> None:
     """Paint a frame; a border that fits no unit stays black."""
     width, height = unit
-    columns, rows = r.VIEW_X * width, (r.VIEW_Y + 2) * height
-    canvas = np.empty(3 * columns * rows + PAD, np.uint8)
+    columns, rows, canvas = r.VIEW_X * width, (r.VIEW_Y + 2) * height, e.canvas[me]
     pictures = (tiles, dusk, cells, items, vignette, night)
     if width == _STOCK and height == _STOCK:  # the same call twice: known numbers let the compiler unroll the copying
-        _paint(s, canvas, _STOCK, _STOCK, pictures)
+        _paint(s, canvas, _STOCK, _STOCK, pictures, e, me)
     else:
-        _paint(s, canvas, width, height, pictures)
+        _paint(s, canvas, width, height, pictures, e, me)
     _blit(frame, canvas, columns, rows)

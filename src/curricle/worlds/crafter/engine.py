@@ -17,6 +17,7 @@ from curricle.errors import CurricleError
 from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter import symbols
 from curricle.worlds.crafter.crew import Crew
+from curricle.worlds.crafter.draw import easel_of
 from curricle.worlds.crafter.fields import SCRATCH, fields
 from curricle.worlds.crafter.slices import (
     ALIVE,
@@ -105,6 +106,7 @@ def engines(
         daylight=stock_daylight(),
         tables=fields(),
         work=np.zeros(threads, SCRATCH),
+        easel=easel_of(unit, unit, threads if view == "pixels" else 0),
         spares=spares_of(states, threads > 1),
     )
     crew = Crew(states, bounds, threads, board, pictures(unit, unit) if view == "pixels" else None)

@@ -1,7 +1,7 @@
 """The local view in the dark, equal to the reference's to the last bit.
 
 Every pixel gets grain from the world's random stream, column by column, so drawing moves the stream on (see
-`step.pass_night`). `paint_night(s, canvas, night, width, height)` estimates sixteen pixels at a time (`shade.py`),
+`step.pass_night`). `paint_night` estimates sixteen pixels at a time (`shade.py`),
 computes those exactly that the estimate leaves in doubt, a handful a frame, and turns columns into rows.
 """
 
@@ -21,9 +21,8 @@ _HALF_TINT: Final = 0.5 * NIGHT_TINT
 
 
 @kernel
-def _columns(s: Any, cells: Any, view: Any, width: int, height: int) -> None:
+def _columns(s: Any, cells: Any, view: Any, width: int, height: int, chosen: Any) -> None:
     """Put together the local view without light, column by column; runs may spill into what is written next."""
-    chosen = np.empty(r.VIEW_Y, np.int64)
     for column in range(r.VIEW_X):
         for row in range(r.VIEW_Y):
             chosen[row] = tile_at(s, column, row)
@@ -51,9 +50,8 @@ def _exact_pixel(colours: int, draw: float, vignette: float, daylight: float) ->
 
 
 @kernel
-def _shade(s: Any, view: Any, night: Any, vignette: Any, size: int, pixels: Any) -> None:
+def _shade(s: Any, view: Any, night: Any, vignette: Any, size: int, pixels: Any, words: Any) -> None:
     """Darken a view of so many pixels."""
-    words = np.empty(2 * (size + PIXELS), np.uint32)
     draw_words(s, words, 2 * size)
     dark = 1 - s.daylight
     rest = 256 - 128 * dark + BIAS  # takes the 256 of a dull colour off, and brings the sum's own 256 in
@@ -89,10 +87,9 @@ def _turn(canvas: Any, pixels: Any, columns: int, rows: int) -> None:
 
 
 @kernel
-def paint_night(s: Any, canvas: Any, cells: Any, night: Any, vignette: Any, width: int, height: int) -> None:
-    """Paint the local view into a canvas of bytes."""
-    columns, rows = r.VIEW_X * width, r.VIEW_Y * height
-    view, pixels = np.empty(columns * rows + PIXELS, np.uint32), np.empty(columns * rows + PIXELS, np.uint32)
-    _columns(s, cells, view, width, height)
-    _shade(s, view, night, vignette, columns * rows, pixels)
+def paint_night(s: Any, canvas: Any, cells: Any, night: Any, vignette: Any, width: int, height: int, room: Any) -> None:
+    """Paint the local view into a canvas of bytes; `room` is memory to work in, of `draw.Easel`."""
+    columns, rows, (chosen, words, view, pixels) = r.VIEW_X * width, r.VIEW_Y * height, room
+    _columns(s, cells, view, width, height, chosen)
+    _shade(s, view, night, vignette, columns * rows, pixels, words)
     _turn(canvas, pixels, columns, rows)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter.draw import draw
+from curricle.worlds.crafter.draw import Easel, draw
 from curricle.worlds.crafter.kernel import part
 from curricle.worlds.crafter.signals import swap, write
 from curricle.worlds.crafter.spares import Spares, fits, make, take
@@ -55,14 +55,15 @@ class Board(NamedTuple):
     daylight: NDArray[Any]
     tables: NDArray[Any]
     work: NDArray[Any]
+    easel: Easel
     spares: Spares
 
 
 @part
-def _observe(s: Any, out: Any, b: Any, p: Any) -> None:
+def _observe(s: Any, out: Any, me: int, b: Any, p: Any) -> None:
     """Draw or write what a player sees; in exact mode this moves the random stream as the reference's drawing does."""
     if p is not None:
-        draw(s, out, p.unit, p.tiles, p.dusk, p.cells, p.items, p.vignette, p.night)
+        draw(s, out, b.easel, me, p.unit, p.tiles, p.dusk, p.cells, p.items, p.vignette, p.night)
     else:
         if b.symbols:
             write_symbols(s, out)
@@ -80,7 +81,7 @@ def _begin(s: Any, i: int, me: int, b: Any, p: Any) -> None:
     if not waits:
         reset(s, b.daylight, b.tables[0], b.work[me])
     b.results[i].fault = s.fault
-    _observe(s, b.observed[i], b, p)
+    _observe(s, b.observed[i], me, b, p)
 
 
 @part
@@ -109,7 +110,7 @@ def follow(order: int, states: Any, lo: int, hi: int, me: int, b: Any, p: Any) -
         for i in range(lo, hi):
             _play(states[i], i, b)
         for i in range(lo, hi):
-            _observe(states[i], b.observed[i], b, p)
+            _observe(states[i], b.observed[i], me, b, p)
     if order != PLAY:
         for i in range(lo, hi):
             if order == BEGIN and b.mask[i]:

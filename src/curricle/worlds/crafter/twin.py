@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter.draw import draw
+from curricle.worlds.crafter.draw import draw, easel_of
 from curricle.worlds.crafter.fields import SCRATCH, fields
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
 from curricle.worlds.crafter.state import STATE
@@ -49,6 +49,7 @@ class Twin:
         self.s["exact"], self.s["seed"], self.s["upcoming"] = True, seed, knobs_of(setting)[0]
         self.frame = np.zeros((size, size, 3), np.uint8)
         self._pictures = pictures(size // r.VIEW_X, size // r.VIEW_X)
+        self._easel = easel_of(*self._pictures.unit)
         self._daylight, self._tables, self._work = stock_daylight(), fields()[0], np.zeros(1, SCRATCH)[0]
         self.steps = 0
 
@@ -87,7 +88,7 @@ class Twin:
         self.s["grown"][self.s["kind"] == r.PLANT] = r.RIPE_AFTER + 1
 
     def _paint(self) -> None:
-        draw(self.s, self.frame, *self._pictures)
+        draw(self.s, self.frame, self._easel, 0, *self._pictures)
 
     def _equal(self, what: str, theirs: Any, ours: Any) -> None:
         """Stop at a difference, and say where it is."""
