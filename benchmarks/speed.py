@@ -118,37 +118,31 @@ def together(made: Any, seconds: float) -> float:
 
 
 def profile() -> None:
-    """Where the time goes, in microseconds."""
-    from curricle.worlds.crafter import engine as e
-
-    made = engine("pixels", exact=True)
-    frames, everyone = made.observed, np.ones(len(made.states), np.bool_)
-    parts: dict[str, float] = {}
-    for name, light in (("frame by day", 0.8), ("frame at night", made._daylight[220])):  # a light that play has
-        made.states["daylight"] = light
-        call = (made.states, 0, 64, everyone, frames, made._pictures)
-        parts[name] = _time(lambda call=call: e._pixels_slice(*call))
-    parts["night's words passed over"] = _time(lambda: e._pass_slice(made.states, 0, 64))
-    made.states["daylight"] = 0.8
-    out = np.zeros((64, 145), np.uint8)
-    parts["symbols"] = _time(lambda: e._symbols_slice(made.states, 0, 64, everyone, out))
-    parts["rules"] = 1e6 / ours(engine("state", exact=False), 1.0)["play"]
-    parts["reset"] = _time(
-        lambda: e._reset_slice(made.states, 0, 64, everyone, made._daylight, made._tables, made._work, 0)
-    )
+    """Where the time goes, in microseconds: what an engine takes that does more than another, at noon and at night."""
+    noon, night = 60, 210
+    rules = {step: _played("state", False, step) for step in (noon, night)}
+    parts = {
+        "rules by day": rules[noon],
+        "rules at night": rules[night],
+        "frame by day": _played("pixels", True, noon) - rules[noon],
+        "frame at night": _played("pixels", True, night) - rules[night],
+        "night's words passed over": _played("state", True, night) - rules[night],
+        "symbols": _played("symbols", True, noon) - rules[noon],
+    }
     note("where the time goes (us an environment):")
     for name, us in parts.items():
         note(f"  {name:26} {us:8.2f}")
 
 
-def _time(call: Any) -> float:
-    """Best microseconds an environment of 20 calls over 64."""
-    best = float("inf")
-    for _ in range(20):
+def _played(view: str, exact: bool, step: int) -> float:
+    """Best microseconds an environment of 30 steps that all begin at the same time of day."""
+    made, best = engine(view, exact), float("inf")
+    for _ in range(30):
+        made.states["step"] = step
         began = time.perf_counter()
-        call()
+        made.play(np.zeros(len(made.states), np.int64))
         best = min(best, time.perf_counter() - began)
-    return 1e6 * best / 64
+    return 1e6 * best / len(made.states)
 
 
 def rounds(seconds: float) -> list[dict[str, dict[str, float]]]:

@@ -196,6 +196,14 @@ def test_the_benchmark_of_agents_runs():
         assert all(0 < share <= 1 for share in found["shares"].values()), found
 
 
+def test_the_benchmark_of_worlds_says_where_their_time_goes():
+    command = [sys.executable, "-c", "import speed; speed.profile()"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / "benchmarks")
+    parts = dict(re.findall(r"^  (\S.*?)  +(-?[\d.]+)$", done.stderr, re.MULTILINE))
+    assert float(parts["frame at night"]) > float(parts["frame by day"]) > 0, done.stderr
+    assert float(parts["rules by day"]) > 0 and len(parts) == 6
+
+
 def test_the_benchmark_of_the_policy_runs():
     world, small = str(ROOT / "examples" / "vault.py:Vault"), ["--cycles", "2", "--set", "schedule.per_cycle=400"]
     command = [sys.executable, str(ROOT / "benchmarks" / "policy.py"), world, *small, "--json"]

@@ -44,7 +44,7 @@ A GPU takes less between two steps of a rollout, which would have to wait for wh
 threads have looked into."""
 NAPS: Final = 3000
 """How often it naps before it sleeps: about half a second, longer than a network takes to learn from a rollout."""
-SHARE: Final = 4
+SHARE: Final = 16
 """How often each thread takes environments in a step, if all take as long."""
 
 
