@@ -11,14 +11,15 @@ import pytest
 from numba.core.runtime import rtsys
 from numba.core.runtime._nrt_python import memsys_disable_stats, memsys_enable_stats
 
-from curricle.errors import UsageError
+from curricle.errors import CurricleError, UsageError
 from curricle.worlds.crafter import rules as r
 from curricle.worlds.crafter import symbols
-from curricle.worlds.crafter.crew import AWAKE, LINE, MOST, Crew
+from curricle.worlds.crafter.crew import AWAKE, FAILED, LINE, MOST, Crew, _post
 from curricle.worlds.crafter.engine import Engine, View, engines
 from curricle.worlds.crafter.extras import has_water
 from curricle.worlds.crafter.looks import LOOKS
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
+from curricle.worlds.crafter.slices import PLAY
 from curricle.worlds.crafter.state import STATE
 from curricle.worlds.crafter.world import Crafter
 
@@ -56,13 +57,16 @@ def test_results_do_not_depend_on_threads() -> None:
 
 
 def test_threads_that_fell_asleep_are_woken() -> None:
-    """More threads than cores, and pauses longer than they wait for."""
+    """More threads than cores, some of the pauses longer than they wait for."""
     one, many = _engine(9), _engine(9, threads=9)
+    awake = many._crew._control[AWAKE + LINE : AWAKE + 9 * LINE : LINE]
     for seed in range(6):
-        time.sleep(0.05 * (seed % 2))
+        assert seed % 2 or _soon(lambda: not awake.any()), "they fall asleep"
         for engine in (one, many):
             _run(engine, 3, seed)
     assert one.states.tobytes() == many.states.tobytes() and np.array_equal(one.observed, many.observed)
+    many.play(np.zeros(9, np.int64))
+    assert awake.any()
     many.close()
 
 
@@ -125,12 +129,33 @@ def test_more_environments_than_an_order_can_name_are_refused() -> None:
         Crew(np.zeros(MOST, np.uint8), [0, MOST], 1, None, None)
 
 
-def test_threads_fall_asleep_after_a_while() -> None:
-    engine = _engine(4, threads=3)
-    awake = engine._crew._control[AWAKE + LINE : AWAKE + 3 * LINE : LINE]
-    assert _soon(lambda: not awake.any())
-    _run(engine, 3)
+def test_an_order_that_was_interrupted_is_finished_first() -> None:
+    """As Ctrl-C may do to the caller between giving an order and helping with it."""
+    one, three = _engine(40), _engine(40, threads=3)
+    for engine in (one, three):
+        engine._actions[:] = 1
+    one._crew.follow(PLAY, 0)
+    _post(three._crew._control, PLAY, 0, 40, 2)
+    for engine in (one, three):
+        engine.play(np.ones(40, np.int64))
+    assert one.states.tobytes() == three.states.tobytes()
+    three.close()
+
+
+def test_a_thread_that_breaks_down_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of waiting for ever for what it had taken up."""
+    said, others = list[str](), set(threading.enumerate())
+    monkeypatch.setattr(threading, "excepthook", lambda failure: said.append(failure.exc_type.__name__))
+    engine = engines([4, 4], threads=3)[0]
+    engine.states["upcoming"] = knobs_of(CrafterSetting())[0]
+    engine.reset()  # the other one's environments have no setting yet: their next episodes cannot be prepared
+    assert _soon(lambda: engine._crew._control[FAILED] > 0)
+    with pytest.raises(CurricleError, match="broke down"):
+        engine.play(np.zeros(4, np.int64))
     engine.close()
+    for thread in set(threading.enumerate()) - others:
+        thread.join(timeout=30)
+    assert "ZeroDivisionError" in said
 
 
 @pytest.mark.parametrize("view", ["symbols", "pixels"])

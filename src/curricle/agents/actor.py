@@ -67,7 +67,7 @@ class Actor:
         if captures:
             graph = Graph(made.work, undo=made.changing(), pool=Pool(priority=-1) if self.stream else None)
             graph()
-            known[key], made.run = made, graph
+            known[key], made.graph = made, graph
         return made
 
     def worth(self, seen: Seen, memory: Tensor) -> Tensor:

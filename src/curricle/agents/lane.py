@@ -27,13 +27,13 @@ Think = Callable[[Seen, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, T
 class Sight:
     """See, remember, choose, and write it down: a step of some neighbouring sub-environments on the device.
 
-    It reads and writes the same memory at every step, and counts steps by itself, so `run` may be a graph of `work`.
+    It reads and writes the same memory at every step, and counts steps by itself, so that it can be a graph.
     """
 
-    run: Callable[[], Any]
+    graph: Callable[[], Any] | None = None
 
     def __init__(self, think: Think, network: Network, rollout: Rollout, here: slice) -> None:
-        self.think, self.network, self.rollout, self.here, self.run = think, network, rollout, here, self.work
+        self.think, self.network, self.rollout, self.here = think, network, rollout, here
         n, device, blank = here.stop - here.start, rollout.device, network.policy.blank
         self.seen = {
             name: torch.zeros(n, *part.shape, dtype=dtype_of(part), device=device)
@@ -131,7 +131,7 @@ class Lane:
             tensor.copy_(self.stage[name], non_blocking=True)
         if self.network.memory:
             self.sight.marks.copy_(self.marks, non_blocking=True)
-        self.sight.run()
+        (self.sight.graph or self.sight.work)()
         if self.ready:
             self.ready.record()
 
@@ -168,7 +168,8 @@ class Lane:
 
     def close(self) -> None:
         """Let worlds and memory go."""
-        self.wait()  # a look may still be under way that reads them
+        if self.ready:
+            torch.cuda.synchronize()  # a look may still be under way that reads them
         for memory in self.lent.values():
             memory.close()
         self.vector.close()

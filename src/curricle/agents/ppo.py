@@ -46,7 +46,7 @@ from curricle.agents.spaces import Arrays, check_actions, parts_of
 from curricle.agents.team import Team, shared, work_together
 from curricle.errors import AgentError, RunDamaged, explained
 from curricle.records import Design, Outcome
-from curricle.seeds import derive, generator
+from curricle.seeds import derive
 from curricle.world import World, WorldVector
 
 LOG = logging.getLogger("curricle")
@@ -208,21 +208,22 @@ class PPO(Agent):
         lanes = list[Lane]()
         try:
             with self.actor.stage():
-                lanes += self._open(course, own)
+                self._open(course, own, lanes)
                 turns = Turns(lanes)
-                turns.begin(self._luck(course, 0, own))
+                turns.begin(course.luck(self.network.policy, 0, own))
+                batches = self._batches(course, 0)
                 for index in range(course.count):
-                    batches, steps = self._batches(course, index), course.length(index)
-                    cut = turns.play(steps)
+                    cut = turns.play(steps := course.length(index))
                     if self.options.ahead:
                         team.meet(cut, partial(self._pass_on, course, index, batches))
                     else:
                         team.meet(cut, partial(self._judge, course, steps))
                         self._update(course, batches, me, team)
-                        team.meet(None, lambda _, done=index + 1: self._settle(course, done))  # type: ignore[misc]
+                        team.meet(None, partial(self._settle, course, index + 1))
                     if index + 1 < course.count:
-                        turns.begin(self._luck(course, index + 1, own))
-                    if me == 0 and not self.options.ahead:  # a GPU goes on meanwhile
+                        turns.begin(course.luck(self.network.policy, index + 1, own))
+                        batches = self._batches(course, index + 1)
+                    if self.device.type == "cuda" and not self.options.ahead:  # which goes on meanwhile
                         self._tell(course, index + 1)
                 if self.options.ahead:
                     team.meet(None, lambda _: self._finish(course, course.count))
@@ -234,35 +235,29 @@ class PPO(Agent):
     def _room(self, count: int) -> tuple[Rollout, Rollout]:
         """Room for a rollout of any length to play and one to learn; kept, because a GPU's graphs read from it."""
         if self._rooms is None or self._rooms[0].count != count:
+            for sight in self._sights.values():
+                sight.graph = None  # which knows it in turn: what they hold on to is needed again
+            self._rooms, self._graphs, self._sights = None, {}, {}
             skills, longest = len(self.world.skills), 2 * self.options.steps
             room = partial(Rollout, self.network, self.device, longest, count, skills)
             played = room()
-            self._rooms, self._graphs, self._sights = (played, room() if self.options.ahead else played), {}, {}
+            self._rooms = played, room() if self.options.ahead else played
         return self._rooms
 
-    def _open(self, course: Course, own: Sequence[int]) -> list[Lane]:
+    def _open(self, course: Course, own: Sequence[int], lanes: list[Lane]) -> None:
         """Make lanes' environments, and go on from where the last practice left them if the settings are the same."""
         spans, scene = [course.span(lane) for lane in own], course.continued(self.scene)
         typed = {id(values): self.vectors.setting(values) for values in {id(v): v for v in course.settings}.values()}
         groups = [[typed[id(values)] for values in course.settings[first:last]] for first, last in spans]
-        vectors = self.vectors.by_turns(groups)
         sight = partial(self.actor.sight, self._sights, course.rollout, captures=self._captures)
-        lanes = [Lane(vector, sight(slice(*span))) for vector, span in zip(vectors, spans, strict=True)]
+        sights = [sight(slice(*span)) for span in spans]
+        for vector, seen in zip(self.vectors.by_turns(groups), sights, strict=True):
+            lanes.append(Lane(vector, seen))  # one by one: what was opened is closed, whatever happens to the next
         for number, lane, (first, last) in zip(own, lanes, spans, strict=True):
             if scene:
                 lane.resume(scene.arrays, scene.world(number))
             else:
                 lane.begin([derive(course.seed, "world", i) % 2**31 for i in range(first, last)])
-        return lanes
-
-    def _luck(self, course: Course, index: int, own: Sequence[int]) -> list[NDArray[np.float32]]:
-        """What decides about all draws of a rollout, for some lanes."""
-        steps, seed = course.length(index), course.seeded(index)
-        sizes = [last - first for first, last in map(course.span, own)]
-        return [
-            self.network.policy.luck(generator(seed, "act", number), (steps, size))
-            for number, size in zip(own, sizes, strict=True)
-        ]
 
     def _batches(self, course: Course, index: int) -> Tensor:
         """The rows of every minibatch of a rollout, (minibatches, size)."""
@@ -295,10 +290,14 @@ class PPO(Agent):
         if done:
             self._aside.finish()
             self._settle(course, done)
-            self._tell(course, done)
+            if self.device.type == "cuda":
+                self._tell(course, done)
 
-    def _settle(self, course: Course, done: int) -> None:
-        """At the meeting after learning: count the episodes, and do what else has to be done before the next looks."""
+    def _settle(self, course: Course, done: int, _: Any = None) -> None:
+        """At the meeting after learning: count the episodes, and do what else has to be done before the next looks.
+
+        On a CPU say how it went, too; a GPU has not come that far yet, and need not wait until it is asked.
+        """
         self.rollouts += 1
         r, steps = course.learnt, course.length(done - 1)
         course.returns = course.tally.stretch(r.rewards[:steps], r.ended[:steps], r.shown[:steps])
@@ -306,6 +305,8 @@ class PPO(Agent):
         means = course.figures / max(course.minibatches, 1)
         course.told = Told(torch.cat([means, self.row.whole.isfinite().all()[None].to(means)]))
         self.network.watch({name: tensor[:steps] for name, tensor in r.seen.items()})
+        if self.device.type == "cpu":
+            self._tell(course, done)
 
     def _tell(self, course: Course, done: int) -> None:
         """Stop if the loss broke down, else say how it went."""

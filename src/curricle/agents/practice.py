@@ -16,6 +16,7 @@ from torch import Tensor
 from curricle.agent import Report
 from curricle.agents.episodes import Tally
 from curricle.agents.hardware import Told
+from curricle.agents.heads import Choice, Gauss
 from curricle.agents.rollout import Rollout
 from curricle.agents.spaces import Arrays
 from curricle.seeds import derive, generator
@@ -85,6 +86,12 @@ class Course:
     def seeded(self, index: int) -> int:
         """The seed of a rollout."""
         return derive(self.seed, "rollout", index)
+
+    def luck(self, policy: Choice | Gauss, index: int, lanes: Sequence[int]) -> list[NDArray[np.float32]]:
+        """What decides all draws of a rollout, for some lanes."""
+        sizes = {lane: last - first for lane, (first, last) in zip(lanes, map(self.span, lanes), strict=True)}
+        seed, steps = self.seeded(index), self.length(index)
+        return [policy.luck(generator(seed, "act", lane), (steps, size)) for lane, size in sizes.items()]
 
     def batches(self, index: int, passes: int, minibatches: int) -> Tensor:
         """The rows of every minibatch, in several passes over a rollout; as many in each, so a few are left out."""

@@ -101,7 +101,8 @@ def judged(
     from curricle.agents.kernels import judge
 
     steps, count = rewards.shape
-    shape = {"BLOCK": min(1024, max(32, 1 << (count - 1).bit_length())), "num_warps": 8}
+    block = min(1024, max(32, 1 << (count - 1).bit_length()))
+    shape = {"BLOCK": block, "num_warps": min(8, block // 32)}  # one thread a number, or several numbers a thread
     judge[(1,)](rewards, ended, values, advantages, returns, steps, count, gamma, gamma * trace, **shape)
 
 

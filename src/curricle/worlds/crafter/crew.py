@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from curricle.errors import UsageError
+from curricle.errors import CurricleError, UsageError
 from curricle.worlds.crafter.kernel import kernel, part
 from curricle.worlds.crafter.signals import add, nap, pause, read, rest, write
 from curricle.worlds.crafter.slices import follow, on_pages, prepare
@@ -28,9 +28,12 @@ NEXT: Final = 0
 
 All in one number, so that whoever takes an environment knows what to do with it."""
 DONE: Final = 8
-SPARE: Final = 16
-STOP: Final = 24
-AWAKE: Final = 32
+WANTED: Final = 16
+"""How many environments of an order are done, and how many there are."""
+SPARE: Final = 24
+STOP: Final = 32
+FAILED: Final = 40
+AWAKE: Final = 48
 LINE: Final = 8
 """Numbers that one line of a cache holds: what different threads write lies in different lines."""
 ORDERS: Final = 24
@@ -43,7 +46,9 @@ SOON: Final = 3
 A GPU takes less between two steps of a rollout, which would have to wait for what was begun, and for records that other
 threads have looked into."""
 NAPS: Final = 3000
-"""How often it naps before it sleeps: about half a second, longer than a network takes to learn from a rollout."""
+"""How often it naps before it sleeps: about half a second, longer than a network takes to learn from a rollout.
+
+Where a thread cannot nap (Windows) it sleeps sooner."""
 SHARE: Final = 16
 """How often each thread takes environments in a step, if all take as long."""
 
@@ -52,6 +57,7 @@ SHARE: Final = 16
 def _post(control: Any, order: int, first: int, last: int, others: int) -> int:
     """Give an order; returns how many are asleep."""
     write(control, DONE, 0)
+    write(control, WANTED, last - first)
     write(control, SPARE, 0)
     write(control, NEXT, (last << ENDS) + (order << ORDERS) + first)
     asleep = 0
@@ -96,11 +102,11 @@ def _pace() -> int:
 
 
 @kernel
-def _serve(control: Any, me: int, wanted: int, share: int, soon: int, states: Any, b: Any, p: Any) -> bool:
-    """Carry out orders, `share` environments at a time; returns whether there will be more.
+def _serve(control: Any, me: int, share: int, soon: int, states: Any, b: Any, p: Any) -> bool:
+    """Carry out orders, `share` environments at a time; returns whether there can be more.
 
-    The caller (0) returns when all that are `wanted` are done; the others when they were idle for long. Before that
-    they prepare what may be needed next.
+    The caller (0) returns when all that are wanted are done; the others when they were idle for long. Before that they
+    prepare what may be needed next.
     """
     write(control, AWAKE + LINE * me, 1)
     idle = 0
@@ -115,8 +121,10 @@ def _serve(control: Any, me: int, wanted: int, share: int, soon: int, states: An
             idle = 0
             continue
         if me == 0:
-            if read(control, DONE) == wanted:
+            if read(control, DONE) == read(control, WANTED):
                 return True
+            if read(control, FAILED):
+                return False
         elif read(control, STOP):
             return False
         elif idle >= soon and read(control, SPARE) < len(states):
@@ -159,12 +167,16 @@ class Crew:
         """Have an order carried out in a part of the environments."""
         if self._bells and not self.close.alive:
             raise UsageError("these environments were closed, and their threads are gone; make new ones")
+        if self._control[DONE] != self._control[WANTED] and not self._control[FAILED]:  # the caller was interrupted
+            _carry_out(self._control, 0, self._given)
         first, last = self._bounds[part], self._bounds[part + 1]
         if _post(self._control, order, first, last, len(self._bells)):
-            for me, bell in enumerate(self._bells, 1):  # one who is just waking hears it twice, and looks once more
+            for me, bell in enumerate(self._bells, 1):
                 if not self._control[AWAKE + LINE * me]:
+                    self._control[AWAKE + LINE * me] = 1  # on its way, and not to be woken twice
                     bell.release()
-        _serve(self._control, 0, last - first, *self._given)
+        if not _carry_out(self._control, 0, self._given) or self._control[FAILED]:
+            raise CurricleError("a thread of these environments broke down, and said why; make new ones")
 
 
 def _work(control: NDArray[Any], bell: threading.Semaphore, me: int, *given: Any) -> None:
@@ -172,7 +184,16 @@ def _work(control: NDArray[Any], bell: threading.Semaphore, me: int, *given: Any
     goes_on = True
     while goes_on:
         bell.acquire()
-        goes_on = _serve(control, me, 0, *given)
+        goes_on = _carry_out(control, me, given)
+
+
+def _carry_out(control: NDArray[Any], me: int, given: Sequence[Any]) -> bool:
+    """`_serve`, and a note if it breaks down: nobody else would do what was taken up."""
+    try:
+        return _serve(control, me, *given)
+    except Exception:
+        control[FAILED] = 1
+        raise
 
 
 def _dismiss(control: NDArray[Any], bells: Sequence[threading.Semaphore]) -> None:

@@ -6,7 +6,7 @@ Numbers of an array that several threads read and write, in one order that all o
 - `add(array, at, amount)` and `swap(array, at, value)`: add or write; what stood there before is returned;
 - `pause()`: wait for some ten nanoseconds and leave the core to its other thread, where it has a way to say so;
 - `rest()`: let another thread of this core go first;
-- `nap()`: sleep for some hundred and fifty microseconds.
+- `nap()`: sleep for some hundred and fifty microseconds, where the system has a way to say so.
 """
 
 import os
