@@ -139,9 +139,8 @@ def _serve(control: Any, me: int, share: int, soon: int, states: Any, b: Any, p:
             _pass_time(idle)
         if me > 0 and idle >= soon + NAPS:
             write(control, AWAKE + LINE * me, 0)
-            if not (
-                _is_open(read(control, NEXT)) or read(control, STOP)
-            ):  # whoever comes now sees that a bell is needed
+            # whoever gives an order from here on sees that a bell is needed
+            if not _is_open(read(control, NEXT)) and not read(control, STOP):
                 return True
             write(control, AWAKE + LINE * me, 1)
 
