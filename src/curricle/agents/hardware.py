@@ -58,7 +58,8 @@ def has_twins(device: torch.device, halves: bool) -> bool:
 def keep_heap() -> None:
     """Ask the C library to keep freed memory: threads' heaps otherwise go back to the system after each minibatch.
 
-    Measured: 880 page faults a minibatch without it, a third of the time. Only glibc knows these settings.
+    Measured: 880 page faults a minibatch without it, a third of the time. Only glibc knows these settings. There is one
+    heap for all threads then: those of a world that ask for memory at every step would wait for each other.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -166,16 +166,21 @@ class Crew:
         """Have an order carried out in a part of the environments."""
         if self._bells and not self.close.alive:
             raise UsageError("these environments were closed, and their threads are gone; make new ones")
-        if self._control[DONE] != self._control[WANTED] and not self._control[FAILED]:  # the caller was interrupted
-            _carry_out(self._control, 0, self._given)
+        whole = not self._control[FAILED]
+        if whole and self._control[DONE] != self._control[WANTED]:  # the caller was interrupted
+            whole = _carry_out(self._control, 0, self._given)
+        if not (whole and self._order(order, part)):
+            raise CurricleError("a thread of these environments broke down, and said why; make new ones")
+
+    def _order(self, order: int, part: int) -> bool:
+        """Give an order and help with it; returns whether it was carried out."""
         first, last = self._bounds[part], self._bounds[part + 1]
         if _post(self._control, order, first, last, len(self._bells)):
             for me, bell in enumerate(self._bells, 1):
                 if not self._control[AWAKE + LINE * me]:
                     self._control[AWAKE + LINE * me] = 1  # on its way, and not to be woken twice
                     bell.release()
-        if not _carry_out(self._control, 0, self._given) or self._control[FAILED]:
-            raise CurricleError("a thread of these environments broke down, and said why; make new ones")
+        return _carry_out(self._control, 0, self._given)
 
 
 def _work(control: NDArray[Any], bell: threading.Semaphore, me: int, *given: Any) -> None:
