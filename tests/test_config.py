@@ -74,6 +74,13 @@ def test_another_agent_comes_without_the_options_of_the_one_before():
     assert override(TUTOR, ["agent.id=random"])["agent"] == {"id": "random"}
 
 
+def test_another_world_comes_without_the_options_and_knobs_of_the_one_before():
+    tools = {"world": {"id": "tools", "named": True}, "original": {"steps": 3}, "agent": {"id": "random"}}
+    changed = override(tools, ["original.level=1", "world.threshold=0.5", "world.id=reasoning"])
+    assert changed["world"] == {"id": "reasoning", "threshold": 0.5} and changed["original"] == {"level": 1}
+    assert override(tools, ["world.id=tools-v1"]) == tools | {"world": {"id": "tools-v1", "named": True}}
+
+
 def test_what_a_world_suggests_for_a_designer_holds_for_its_first_proposals_too():
     sums = load(f"{ROOT}/examples/sums.py:Sums")
     kept = resolve(override(sums, ["designer.id=fixed", "designer.of=language", "designer.of_options.alpha=0.3"]))

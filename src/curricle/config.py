@@ -41,7 +41,8 @@ EXPORTED = "agent"
 """Where an exported agent lies in its folder."""
 SECTIONS = ("world", "original", "designer", "agent", "schedule", "log")
 AUTO = "auto"
-WHO: dict[str, type[Designer] | type[Agent]] = {"designer.id": Designer, "agent.id": Agent}
+Part = type[World] | type[Designer] | type[Agent]
+WHO: dict[str, Part] = {"world.id": World, "designer.id": Designer, "agent.id": Agent}
 """Keys that say who takes a part, which decides what other keys there are."""
 DEFAULTS: dict[str, dict[str, Any]] = {"designer": {"id": AUTO}, "agent": {"id": "tabular"}}
 
@@ -101,7 +102,7 @@ def load(source: str) -> dict[str, Any]:
 def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
     """Apply `section.key=value` pairs; a value is read as TOML, or else as a word.
 
-    Another designer or agent comes without the options of the one before it.
+    Another world, designer or agent comes without the options of the one before it, another world without its knobs.
     """
     changed: dict[str, Any] = dict(config)
     for pair in sorted(pairs, key=lambda pair: pair.partition("=")[0].strip() not in WHO):  # before their options
@@ -119,6 +120,8 @@ def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
             table = table[section]
         if key.strip() in WHO:
             changed[sections[0]] = _another(WHO[key.strip()], table, str(value))
+            if WHO[key.strip()] is World and table.get("id") and not _same(World, table["id"], str(value)):
+                changed.pop("original", None)  # its knobs
         else:
             if key.strip() == "designer.of" and table.get("of") and not _same(Designer, table["of"], str(value)):
                 table.pop("of_options", None)
@@ -126,8 +129,8 @@ def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
     return changed
 
 
-def _another(kind: type[Designer] | type[Agent], table: Mapping[str, Any], id: str) -> dict[str, Any]:
-    """The section of another designer or agent; one that works on proposals gets those of the designer before it."""
+def _another(kind: Part, table: Mapping[str, Any], id: str) -> dict[str, Any]:
+    """The section of another part; a designer that works on proposals gets those of the one before it."""
     before = str(table.get("id", AUTO))
     if AUTO in (before, id) or _same(kind, before, id):
         return {**table, "id": id}
@@ -138,7 +141,7 @@ def _another(kind: type[Designer] | type[Agent], table: Mapping[str, Any], id: s
     return {"id": id, "of": before, "of_options": {name: v for name, v in table.items() if name != "id"}}
 
 
-def _same(kind: type[Designer] | type[Agent], one: str, other: str) -> bool:
+def _same(kind: Part, one: str, other: str) -> bool:
     return one == other or find(kind, one) is find(kind, other)
 
 
