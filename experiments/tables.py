@@ -14,6 +14,7 @@ PAPERS = {
     "ppo-crafter": "15.5 ± 0.6 / 10.5 ± 0.6",
     "ad-crafter": "21.8 ± 1.4 / 12.6 ± 0.3",
     "envgen-crafter": "32.2 ± 0.6 / 12.6 ± 0.6",
+    "envgen-crafter-none": "26.4 ± 2.1 / 12.1 ± 1.0",
 }
 """As published, where there is anything: score over training episodes, and their reward near the end."""
 
