@@ -60,7 +60,9 @@ def test_what_the_pool_writes_keeps_to_it_and_is_said_token_by_token(form):
         reply, writer = form.tokens({"task": text}), Writer(form, 4000)
         for token in reply:
             allowed = None if writer.done else writer.allowed()
-            assert writer.done or (token in allowed if allowed is not None else token not in writer.banned()), text
+            assert writer.done or (
+                token in allowed if allowed is not None else token not in writer.form.banned(writer.rule)
+            ), text
             writer.hear(token)
         assert (writer.fault, writer.values) == ("", {"task": text})
         assert len(form.chosen(reply)) == len(reply) and (not text or 0 < sum(form.chosen(reply)) < len(reply))
@@ -76,7 +78,7 @@ def test_whatever_tokens_are_drawn_the_task_can_be_read(form):
         while not writer.done:
             allowed = writer.allowed()
             if allowed is None:
-                banned = set(writer.banned())
+                banned = writer.form.banned(writer.rule)
                 ends = [i for i, text in enumerate(texts) if text.endswith(writer._span.until) and i not in banned]
                 allowed = ends if ends and rng.random() < 0.3 else [i for i in plain if i not in banned]
             writer.hear(int(rng.choice(allowed)))

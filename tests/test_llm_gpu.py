@@ -42,6 +42,20 @@ def test_graphs_draw_by_the_models_odds_anew_for_each_seed():
         assert abs(share - float(odds[token])) < 4 * (float(odds[token]) / 800) ** 0.5 + 0.01
 
 
+def test_graphs_score_what_they_are_told_as_a_growing_cache_does():
+    """Twice, since the second time nothing is captured."""
+    scores = list[list[torch.Tensor]]()
+    for one, turns in ((sampler("plain"), 1), (sampler("static"), 2)):
+        for _ in range(turns):
+            with one.told(PROMPTS, 5) as (count, tell):
+                steps = [[prompt[-1] for prompt in PROMPTS[:count]], *([30 + i] * count for i in range(4))]
+                scores.append([tell(tokens).softmax(-1).clone() for tokens in steps])
+    assert count == 4
+    for other in scores[1:]:
+        for a, b in zip(scores[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=0.05, atol=1e-3)
+
+
 @pytest.mark.parametrize(("lora", "spread"), [(0, 0.02), (4, 0.5)])
 def test_an_agent_learns_there_too(lora, spread):
     options = GRPOOptions(

@@ -49,11 +49,26 @@ def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_ha
     for token in odds.topk(3).indices.tolist():
         share = drawn.count(token) / 600
         assert abs(share - float(odds[token])) < 4 * (float(odds[token]) / 600) ** 0.5
-    loop = sampler.decoder.loops[64, 3, 1, False]
+    loop = sampler.decoder.loops[64, 3, 1, "drawn"]
     model.ends = list(range(len(model.tokenizer)))
     quick = Sampler(model, "static", 64)
     assert [r.ended for r in quick.sample([[5], [6]], most=40, temperature=1, seed=0)] == [True, True]
-    assert int(quick.decoder.loops[2, 2, 40, False].step) == 1 and loop.graph is None
+    assert int(quick.decoder.loops[2, 2, 40, "drawn"].step) == 1 and loop.graph is None
+
+
+def test_scores_of_who_chooses_every_token_are_the_models_own():
+    """In fixed shapes as with a growing cache, for rows of unlike prompts, and no more rows than go at a time."""
+    model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
+    prompts, said = [[5, 6, 7], [8], [9, 10, 11, 12]], [[7, 20, 21], [8, 30, 31], [12, 40, 41]]
+    for kind, batch in (("static", 8), ("plain", 8), ("static", 2), ("plain", 2)):
+        with Sampler(model, kind, batch).told(prompts, 3) as (count, tell):
+            scores = [tell([row[step] for row in said[:count]]) for step in range(3)]
+        assert count == min(batch, 3) and not scores[0].requires_grad
+        for row in range(count):
+            ids = torch.tensor([[*prompts[row][:-1], *said[row]]])
+            with torch.no_grad():
+                expected = model.model(ids).logits[0, -3:]
+            torch.testing.assert_close(torch.stack([s[row] for s in scores]), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_few_shapes_are_kept_and_all_lie_in_the_same_memory(monkeypatch):
@@ -64,13 +79,13 @@ def test_few_shapes_are_kept_and_all_lie_in_the_same_memory(monkeypatch):
         return sampler.sample([[5, 6, 7] * (length // 3)], most=2, temperature=0, seed=0)
 
     said = {length: say(length) for length in (240, 60, 120)}
-    assert list(sampler.decoder.loops) == [(1, 60, 2, True), (1, 120, 2, True)], "those used last"
+    assert list(sampler.decoder.loops) == [(1, 60, 2, "greedy"), (1, 120, 2, "greedy")], "those used last"
     places = {loop.cache.layers[0][0].data_ptr() for loop in sampler.decoder.loops.values()}
     assert len(places) == 1
     assert {length: say(length) for length in (60, 120, 240)} == said
     assert sampler.decoder.room.tokens == 256
     say(600)
-    assert list(sampler.decoder.loops) == [(1, 600, 2, True)] and sampler.decoder.room.tokens == 608, "it grew"
+    assert list(sampler.decoder.loops) == [(1, 600, 2, "greedy")] and sampler.decoder.room.tokens == 608, "it grew"
 
 
 def test_the_speaker_of_a_gpu_has_the_adapter_merged():

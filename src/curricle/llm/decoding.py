@@ -5,12 +5,14 @@ token: that one opens the decoding. A prompt that several rows share is read onc
 the same column of the cache, and a mask says which columns a row may look at. Heads that share keys are laid side by
 side like queries, so keys are never copied for them. Shapes run one at a time, so all keep their columns in the same
 memory, and a conversation's next turn seldom needs a capture. On a CPU the same steps run one by one, unpadded.
+
+`replies` draws what rows say; `told` leaves it to its caller, who sees the scores of every next token.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,6 +29,10 @@ KEPT = 64
 LOOK = 16
 """Steps between two looks at whether all rows have ended, on a GPU, which each look waits for."""
 ATTENTION = "curricle-decoding"
+Manner = Literal["drawn", "greedy", "told"]
+"""Who chooses the next token."""
+Tell = Callable[[Sequence[int]], Tensor]
+"""From the next token of each row to the scores of the one after it."""
 
 
 def suits(model: Any) -> bool:
@@ -43,7 +49,7 @@ class Decoder:
     def __init__(self, model: Any, ends: Sequence[int], pad: int, batch: int) -> None:
         self.model, self.ends, self.pad, self.batch = model, list(ends), pad, batch
         self.on_gpu = next(model.parameters()).is_cuda
-        self.loops: dict[tuple[int, int, int, bool], _Loop] = {}
+        self.loops: dict[tuple[int, int, int, Manner], _Loop] = {}
         self.room = _Room(0)
         needed("transformers").AttentionInterface.register(ATTENTION, _attend)
 
@@ -51,19 +57,29 @@ class Decoder:
         """For each prompt `most` tokens; what follows a row's end is padding."""
         order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
         found: dict[int, list[int]] = {}
+        manner: Manner = "drawn" if temperature else "greedy"
         with _quickly(self.model):
             while order:
-                longest = len(prompts[order[0]])
-                width = max(SHORTEST, _ceiling(longest)) if self.on_gpu else max(2, longest)  # 1 would be no prompt
-                wanted = _rows(len(order)) if self.on_gpu else len(order)
-                rows = min(self.batch, _floor(TOKENS // _length(width, most)), wanted)
+                rows, width = self._shape(len(order), len(prompts[order[0]]), most)
                 part, order = order[:rows], order[rows:]
-                key = (rows, width, most, not temperature)
-                said = self._loop(key).run([prompts[i] for i in part], temperature)
+                said = self._loop((rows, width, most, manner)).run([prompts[i] for i in part], temperature)
                 found |= zip(part, said, strict=True)
         return [found[i] for i in range(len(prompts))]
 
-    def _loop(self, key: tuple[int, int, int, bool]) -> "_Loop":
+    @contextmanager
+    def told(self, prompts: Sequence[list[int]], most: int) -> Iterator[tuple[int, Tell]]:
+        """Read as many of the prompts as go at a time, all but their last tokens: how many, and what takes the rest."""
+        rows, width = self._shape(len(prompts), max(map(len, prompts)), most)
+        with _quickly(self.model):
+            yield min(rows, len(prompts)), self._loop((rows, width, most, "told")).tell(prompts[:rows])
+
+    def _shape(self, count: int, longest: int, most: int) -> tuple[int, int]:
+        """Rows that go at a time, and how wide their prompts are."""
+        width = max(SHORTEST, _ceiling(longest)) if self.on_gpu else max(2, longest)  # 1 would be no prompt
+        wanted = _rows(count) if self.on_gpu else count
+        return min(self.batch, _floor(TOKENS // _length(width, most)), wanted), width
+
+    def _loop(self, key: tuple[int, int, int, Manner]) -> "_Loop":
         loop = self.loops.pop(key, None)
         if loop is None:
             tokens = key[0] * _length(*key[1:3])
@@ -80,10 +96,10 @@ class Decoder:
 class _Loop:
     """One shape: its buffers, its cache, and its step, on a GPU as a graph."""
 
-    def __init__(self, owner: Decoder, rows: int, width: int, most: int, greedy: bool) -> None:
+    def __init__(self, owner: Decoder, rows: int, width: int, most: int, manner: Manner) -> None:
         model = owner.model
         kind, device = next(model.parameters()).dtype, next(model.parameters()).device
-        self.owner, self.rows, self.width, self.most, self.greedy = owner, rows, width, most, greedy
+        self.owner, self.rows, self.width, self.most, self.manner = owner, rows, width, most, manner
         self.length = _length(width, most)
         self.graph: Any = None
         self.cache = _Columns(owner.room, rows, self.length)
@@ -94,22 +110,39 @@ class _Loop:
         self.mask = torch.zeros(rows, 1, 1, self.length, dtype=kind, device=device)
         self.ends = torch.tensor(owner.ends, dtype=torch.long, device=device)
         self.temperature = torch.ones((), device=device)
+        self.scores = torch.empty(0)
 
     def run(self, prompts: Sequence[list[int]], temperature: float) -> list[list[int]]:
         """The tokens of each row."""
-        self._read(prompts, temperature)
-        advance = self._advance
-        if self.said.is_cuda:
-            if self.graph is None:
-                self.graph = self._captured()
-                self._read(prompts, temperature)
-            advance = self.graph.replay
+        advance = self._begun(prompts, temperature)
         for step in range(self.most):
             advance()
             if (step % LOOK == LOOK - 1 or not self.owner.on_gpu) and bool(self.done.all()):
                 break
         told: list[list[int]] = self.said[: len(prompts)].tolist()
         return told
+
+    def tell(self, prompts: Sequence[list[int]]) -> Tell:
+        """What takes the next token of each row, the last of its prompt first."""
+        advance = self._begun(prompts, 1.0)
+
+        def tell(tokens: Sequence[int]) -> Tensor:
+            self.token[: len(tokens)].copy_(torch.tensor(tokens)[:, None])
+            advance()
+            return self.scores[: len(tokens)]
+
+        return tell
+
+    def _begun(self, prompts: Sequence[list[int]], temperature: float) -> Callable[[], None]:
+        """Take the prompts in; returns what makes a step."""
+        self._read(prompts, temperature)
+        if not self.said.is_cuda:
+            return self._advance
+        if self.graph is None:
+            self.graph = self._captured()
+            self._read(prompts, temperature)
+        replay: Callable[[], None] = self.graph.replay
+        return replay
 
     def _read(self, prompts: Sequence[list[int]], temperature: float) -> None:
         """Take the prompts in, all but their last tokens."""
@@ -148,7 +181,15 @@ class _Loop:
         """One token more of every row."""
         self.mask.index_fill_(3, self.column, 0.0)
         logits = self._pass(self.token, self.place, self.mask)
-        if self.greedy:
+        if self.manner == "told":
+            self.scores = logits
+        else:
+            self._choose(logits)
+        for count in (self.place, self.column, self.step):
+            count += 1
+
+    def _choose(self, logits: Tensor) -> None:
+        if self.manner == "greedy":
             chosen = logits.argmax(-1)
         else:  # the largest of odds over exponentials is a draw by these odds
             odds = (logits / self.temperature).softmax(-1)
@@ -157,8 +198,6 @@ class _Loop:
         self.said.index_copy_(1, self.step, chosen[:, None])
         self.done |= (chosen[:, None] == self.ends).any(1)
         self.token.copy_(chosen[:, None])
-        for count in (self.place, self.column, self.step):
-            count += 1
 
     def _captured(self) -> Any:
         """The step as a graph; its trials take no luck away, so that a seed always means the same draws."""

@@ -21,7 +21,7 @@ import torch
 from curricle.errors import ModelError, explained
 from curricle.llm.attention import unmended
 from curricle.llm.causal import Causal
-from curricle.llm.decoding import Decoder, suits
+from curricle.llm.decoding import Decoder, Tell, suits
 from curricle.llm.extra import needed
 from curricle.llm.shards import WRAPPED, gathered, named, whole
 
@@ -64,12 +64,28 @@ class Sampler:
             if self.kind == "continuous":
                 return self._continuous(model, prompts, most, temperature)
             if self.kind == "static":
-                if self.decoder is None:
-                    pad = self.causal.tokenizer.pad_token_id
-                    self.decoder = Decoder(model, self.causal.ends, pad, self.batch)
-                return [self._reply(ids) for ids in self.decoder.replies(prompts, most, temperature)]
+                return [self._reply(ids) for ids in self._decoding(model).replies(prompts, most, temperature)]
             parts = [prompts[start : start + self.batch] for start in range(0, len(prompts), self.batch)]
             return [reply for part in parts for reply in self._batch(model, part, most, temperature)]
+
+    @contextmanager
+    def told(self, prompts: Sequence[list[int]], most: int) -> Iterator[tuple[int, Tell]]:
+        """For who chooses every token: how many of the prompts go at a time, and what takes `most` tokens of each.
+
+        What it takes first is the last token of each prompt.
+        """
+        with torch.no_grad(), self.speaking() as model:
+            if self.kind == "static":
+                with self._decoding(model).told(prompts, most) as found:
+                    yield found
+            else:
+                part = prompts[: self.batch]
+                yield len(part), _growing(model, part, self.causal.tokenizer.pad_token_id)
+
+    def _decoding(self, model: Any) -> Decoder:
+        if self.decoder is None:
+            self.decoder = Decoder(model, self.causal.ends, self.causal.tokenizer.pad_token_id, self.batch)
+        return self.decoder
 
     @contextmanager
     def speaking(self) -> Iterator[Any]:
@@ -121,6 +137,30 @@ class Sampler:
             if token in self.causal.ends:
                 return Reply(ids[: place + 1], True)
         return Reply(ids, False)
+
+
+def _growing(model: Any, prompts: Sequence[list[int]], pad: int) -> Tell:
+    """Any model's own attention, with prompts padded at the left and a cache that grows."""
+    device, cache = next(model.parameters()).device, needed("transformers").DynamicCache()
+    longest = max(map(len, prompts)) - 1
+    ids = torch.tensor([[pad] * (longest + 1 - len(prompt)) + prompt[:-1] for prompt in prompts], device=device)
+    seen = torch.tensor([[0] * (longest + 1 - len(prompt)) + [1] * (len(prompt) - 1) for prompt in prompts])
+    seen = seen.to(device)
+
+    def passed(ids: torch.Tensor) -> torch.Tensor:
+        places = (seen.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        manner = {"past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
+        scores: torch.Tensor = model(input_ids=ids, attention_mask=seen, position_ids=places, **manner).logits[:, -1]
+        return scores.float()
+
+    def tell(tokens: Sequence[int]) -> torch.Tensor:
+        nonlocal seen
+        seen = torch.cat([seen, seen.new_ones(len(tokens), 1)], 1)
+        return passed(torch.tensor(tokens, device=device)[:, None])
+
+    if longest:
+        passed(ids)
+    return tell
 
 
 def _room(prompts: Sequence[list[int]], most: int, batch: int) -> dict[str, Any]:

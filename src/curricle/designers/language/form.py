@@ -21,6 +21,8 @@ from curricle.setting import Span
 
 FENCE = "```"
 Choice = tuple[Value, list[int]]
+Rule = tuple[Span | None, bool]
+"""What a text is held to: a span, and whether it begins; or none, and whether the reply may end in it."""
 Follows = Callable[[str, str], Sequence[str] | Span | None]
 """What may come next in a text knob; see `Setting.follows`."""
 
@@ -42,7 +44,7 @@ class Form:
     ) -> None:
         """With `optional`, text that is empty in the original world may stay empty."""
         self.knobs, self.tokenizer, self.ends, self.optional = tuple(knobs), tokenizer, list(ends), optional
-        self._follows, self._overruns = follows, dict[tuple[Span, bool], list[int]]()
+        self._follows, self._banned, self._tokens = follows, dict[Rule, frozenset[int]](), dict[str, list[int]]()
         self.names = {k.name for k in knobs}
         self.special = sorted({int(i) for i in tokenizer.all_special_ids} | set(ends))
         self.marks = [str(mark) for mark in tokenizer.all_special_tokens]
@@ -87,24 +89,26 @@ class Form:
         may_be_empty = not said and self.optional and not k.default
         return [*what, ""] if may_be_empty and what is not None and not isinstance(what, Span) else what
 
-    def overrun(self, span: Span, begins: bool) -> list[int]:
-        """Tokens that may not come next in a span: special ones, those that go on after its end or hold a wrong sign.
+    def banned(self, rule: Rule) -> frozenset[int]:
+        """Tokens that may not come next in a text: special ones, but for the end where the last knob is free.
 
-        Where it has to say something it may not begin with nothing.
+        In a span those too that go on after its end or hold a wrong sign; where it has to say something, it may not
+        begin with nothing.
         """
-        key = (span, begins and not span.blank)
-        if key not in self._overruns:
-            texts = enumerate(self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))]))
-            wrong = {
-                i
-                for i, text in texts
-                if span.until in (head := text.removesuffix(span.until))
-                or not text
-                or set(head) & set(span.never)
-                or (key[1] and not head.strip())
-            }
-            self._overruns[key] = sorted(wrong | set(self.special))
-        return self._overruns[key]
+        span, flag = rule
+        if rule not in self._banned:
+            if span is None:
+                self._banned[rule] = frozenset(self.special) - (set(self.ends) if flag else set())
+            else:
+                texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
+                wrong = {i for i, text in enumerate(texts) if _overruns(text, span, flag and not span.blank)}
+                self._banned[rule] = frozenset(wrong | set(self.special))
+        return self._banned[rule]
+
+    def longest(self, per_text: int) -> int:
+        """Tokens that a whole reply may take."""
+        texts = [len(self.encode(f"{k.name}: {FENCE}\n")) + per_text for k in self.knobs if k.kind == "text"]
+        return sum(texts) + sum(max(len(tokens) for _, tokens in found) for found in self.choices.values())
 
     def chosen(self, reply: Sequence[int]) -> list[int]:
         """1 for the tokens of a reply that the model chose, 0 for those that the form left no choice about.
@@ -121,7 +125,10 @@ class Form:
 
     def encode(self, text: str) -> list[int]:
         """Text as tokens; marks of the chat format in it stay plain text."""
-        return [int(i) for i in self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]]
+        if text not in self._tokens:
+            found = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+            self._tokens[text] = [int(i) for i in found]
+        return self._tokens[text]
 
     def _choices(self, k: Knob) -> list[Choice]:
         levels = [v for v in k.levels() if v != k.default]
@@ -143,15 +150,13 @@ class Writer:
         return bool(self.fault) or not self._todo
 
     def allowed(self) -> list[int] | None:
-        """Tokens of which one must come next; None: all but those that are `banned`."""
+        """Tokens of which one must come next; None: all but those that the `rule` bans."""
         return sorted({tokens[self._at] for _, tokens in self._left}) if self._left else None
 
-    def banned(self) -> list[int]:
-        """Tokens that may not come next in text; the end of the reply may close the last one where it is free."""
-        if self._span:
-            return self.form.overrun(self._span, begins=not self._text)
-        kept = self.form.ends if len(self._todo) == 1 else []
-        return [token for token in self.form.special if token not in kept]
+    @property
+    def rule(self) -> Rule:
+        """What the text is held to that is being written."""
+        return (self._span, not self._text) if self._span else (None, len(self._todo) == 1)
 
     @property
     def unfinished(self) -> str:
@@ -215,7 +220,7 @@ class Writer:
             self._go_on()
 
     def _hear_text(self, token: int) -> None:
-        decode, wrong = self.form.tokenizer.decode, self._span is not None and token in self.banned()
+        decode, wrong = self.form.tokenizer.decode, self._span is not None and token in self.form.banned(self.rule)
         self._text.append(token)
         self._signs += len(decode([token], skip_special_tokens=False))
         if self._span:
@@ -270,3 +275,9 @@ def _value(k: Knob, value: Value) -> Value:
     if k.kind != "float" or value in (k.low, k.high):
         return value
     return min(max(float(_said(k, value)), k.low or 0.0), k.high or 0.0)
+
+
+def _overruns(text: str, span: Span, begins: bool) -> bool:
+    """Whether a token's text may not come next in a span."""
+    head = text.removesuffix(span.until)
+    return not text or span.until in head or bool(set(head) & set(span.never)) or (begins and not head.strip())

@@ -1,16 +1,16 @@
 """Writing: many replies at once, each held to its form, choice by choice.
 
-Most tokens of a form are certain: names of knobs, the rest of a value once it is clear which. They are fed to the model
-in one go, so a reply costs about one pass a choice, not one a token. Rows go at their own pace: each pass feeds every
-row what it has said since the last, padded at the left.
+Most tokens of a form are certain: names of knobs, the rest of a value once it is clear which. Each step feeds the model
+one token of every row; only rows that have said all that was certain look at what came out, and draw.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
+from torch import Tensor
 
-from curricle.designers.language.form import Form, Writer
+from curricle.designers.language.form import Form, Rule, Writer
+from curricle.llm.decoding import Tell
 from curricle.llm.sampling import Sampler
 
 
@@ -19,55 +19,31 @@ def write(
 ) -> list[Writer]:
     """One reply a prompt, drawn by the model's own odds among what its form allows."""
     writers = [Writer(form, per_text) for _ in prompts]
-    luck = torch.Generator(sampler.causal.device).manual_seed(seed % 2**63)
-    for start in range(0, len(prompts), sampler.batch):
-        rows = slice(start, start + sampler.batch)
-        with torch.no_grad(), sampler.speaking() as model:
-            _batch(model, sampler.causal.context, form, prompts[rows], writers[rows], temperature, luck)
+    dice, done = _Dice(form, temperature, torch.Generator(sampler.causal.device).manual_seed(seed % 2**63)), 0
+    while done < len(prompts):
+        most = min(form.longest(per_text), sampler.causal.context - max(map(len, prompts[done:])) + 1)
+        if most > 0:
+            with sampler.told(prompts[done:], most) as (count, tell):
+                _batch(tell, most, prompts[done : done + count], writers[done : done + count], dice)
+        else:
+            count = len(prompts) - done
+        for writer in writers[done : done + count]:
+            writer.fault = writer.fault if writer.done else "too_long"
+        done += count
     return writers
 
 
-def _batch(
-    model: Any,
-    context: int,
-    form: Form,
-    prompts: Sequence[list[int]],
-    writers: Sequence[Writer],
-    temperature: float,
-    luck: torch.Generator,
-) -> None:
-    from transformers import DynamicCache
-
-    device, cache = luck.device, DynamicCache()
-    news = [list(prompt) + _certain(writer) for prompt, writer in zip(prompts, writers, strict=True)]
-    seen = torch.zeros((len(news), 0), dtype=torch.long, device=device)
-    while not all(writer.done for writer in writers):
-        width = max(map(len, news))
-        if seen.shape[1] + width > context:
-            for writer in writers:
-                writer.fault = writer.fault if writer.done else "too_long"
+def _batch(tell: Tell, most: int, prompts: Sequence[list[int]], writers: Sequence[Writer], dice: "_Dice") -> None:
+    """Let rows write until all are done, or the model can take no more."""
+    left = [[prompt[-1], *_certain(writer)] for prompt, writer in zip(prompts, writers, strict=True)]
+    for _ in range(most):
+        if all(writer.done for writer in writers):
             return
-        ids = torch.tensor([[form.ends[0]] * (width - len(new)) + new for new in news], device=device)
-        fresh = torch.tensor([[0] * (width - len(new)) + [1] * len(new) for new in news], device=device)
-        seen = torch.cat([seen, fresh], 1)
-        places = (seen.cumsum(1) - 1).clamp(min=0)[:, -width:]
-        out = model(
-            input_ids=ids,
-            attention_mask=seen,
-            position_ids=places,
-            past_key_values=cache,
-            logits_to_keep=1,
-            use_cache=True,
-        )
-        odds = (_masked(out.logits[:, -1].float(), writers) / temperature).softmax(-1)
-        drawn = torch.multinomial(odds, 1, generator=luck).squeeze(1).tolist()
-        news = []
-        for writer, token in zip(writers, drawn, strict=True):
-            if writer.done:
-                news.append([])
-                continue
-            writer.hear(token)
-            news.append([token, *_certain(writer)])
+        scores = tell([tokens.pop(0) if tokens else dice.form.ends[0] for tokens in left])
+        asked = [row for row, writer in enumerate(writers) if not left[row] and not writer.done]
+        for row, token in zip(asked, dice.drawn(scores, asked, writers), strict=True):
+            writers[row].hear(token)
+            left[row] = [token, *_certain(writers[row])]
 
 
 def _certain(writer: Writer) -> list[int]:
@@ -79,16 +55,38 @@ def _certain(writer: Writer) -> list[int]:
     return found
 
 
-def _masked(scores: torch.Tensor, writers: Sequence[Writer]) -> torch.Tensor:
-    """What a reply may not say next has no chance."""
-    masked = scores.clone()
-    for row, writer in enumerate(writers):
-        if writer.done:
-            continue
-        allowed = writer.allowed()
-        if allowed is None:
-            masked[row, writer.banned()] = -torch.inf
-        else:
-            masked[row] = -torch.inf
-            masked[row, allowed] = scores[row, allowed]
-    return masked
+class _Dice:
+    """Draws among what may come next; what a reply may not say has no chance."""
+
+    def __init__(self, form: Form, temperature: float, luck: torch.Generator) -> None:
+        self.form, self.temperature, self.luck = form, temperature, luck
+        self.bans = dict[Rule, Tensor]()
+
+    def drawn(self, scores: Tensor, asked: Sequence[int], writers: Sequence[Writer]) -> list[int]:
+        """A token for each of the rows that are asked."""
+        if not asked:
+            return []
+        scores = scores[torch.tensor(asked, device=scores.device)] / self.temperature
+        masked, listed, ruled = torch.full_like(scores, -torch.inf), list[tuple[int, int]](), dict[Rule, list[int]]()
+        for at, row in enumerate(asked):
+            allowed = writers[row].allowed()
+            if allowed is None:
+                ruled.setdefault(writers[row].rule, []).append(at)
+            else:
+                listed += [(at, token) for token in allowed]
+        if listed:
+            some, tokens = torch.tensor(listed, device=scores.device).T
+            masked[some, tokens] = scores[some, tokens]
+        for rule, rows in ruled.items():
+            some = torch.tensor(rows, device=scores.device)
+            masked[some] = scores[some].masked_fill(self._ban(rule, scores), -torch.inf)
+        found: list[int] = torch.multinomial(masked.softmax(-1), 1, generator=self.luck).squeeze(1).tolist()
+        return found
+
+    def _ban(self, rule: Rule, scores: Tensor) -> Tensor:
+        """The tokens that a rule bans, as a mask; those past the tokenizer's last mean nothing."""
+        if rule not in self.bans:
+            mask = torch.arange(scores.shape[1]) >= len(self.form.tokenizer)
+            mask[sorted(self.form.banned(rule))] = True
+            self.bans[rule] = mask.to(scores.device)
+        return self.bans[rule]
