@@ -7,7 +7,7 @@
 
 Worlds: `tools`, tool calls of all kinds, of which the environment chooses kind and size; `written`, the same, but it
 writes every task itself, after ten passes over seed tasks, and only those enter whose gold is named; `sums`, a family
-of reasoning-gym of which the environment chooses the level.
+of reasoning-gym of which the environment chooses the level; `small`, the config as it is, at full length.
 
 Arms: `genenv`, `random` (the environment is frozen), `static` (written once), `agent_only` (the original world),
 `before` (no training at all), and `alpha=0.25` and the like; with `+base`, as in `genenv+base`, half of each cycle's
@@ -92,6 +92,7 @@ WORLDS["written"] = [
     "world.examples=16",
     "agent.micro=16",
 ]
+WORLDS = {name: [*COMMON, *changes] for name, changes in WORLDS.items()} | {"small": []}
 """What each world changes in the config. A small model solves nothing before it has seen some solutions (`warm`), and
 the tool tasks it writes seldom ask for what their gold does (`written.py`): there it chooses their kind and size."""
 
@@ -172,7 +173,7 @@ def run(args: argparse.Namespace) -> None:
     """Go through all arms and seeds that the file does not have yet."""
     if args.processes > 1:
         return side_by_side(args)
-    base = config.override(config.load(str(BASE)), [*COMMON, *WORLDS[args.world], *args.set])
+    base = config.override(config.load(str(BASE)), [*WORLDS[args.world], *args.set])
     clock, out = Clock(args.minutes), Path(args.out)
     known = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
     have = {(row["arm"], row["seed"]) for row in known}

@@ -260,9 +260,10 @@ def test_genenv_tools_run(script, tmp_path):
     sets.append('designer.text="required"')
     assert "minutes are over" in script("experiments/genenv.py", *go, "--minutes", "0", *sets)
     known = runpy.run_path(str(ROOT / "experiments" / "genenv.py"))
-    found = {name: config.resolve(config.override(plain, known["COMMON"] + s)) for name, s in known["WORLDS"].items()}
+    found = {name: config.resolve(config.override(plain, s)) for name, s in known["WORLDS"].items()}
     texts = {name: (one.designer_options.text, one.designer_options.warm) for name, one in found.items()}
-    assert texts == {"tools": ("off", 0), "sums": ("allowed", 0), "written": ("required", 10)}
+    assert texts == {"tools": ("off", 0), "sums": ("allowed", 0), "written": ("required", 10), "small": ("allowed", 10)}
+    assert config.override(plain, known["WORLDS"]["small"]) == plain
     script("experiments/genenv.py", *go, "--processes", "2", *sets)
     rows = sorted(map(json.loads, Path(out).read_text().splitlines()), key=lambda row: row["arm"])
     assert script("experiments/genenv.py", *go, *sets).strip() == "all runs are done"  # there is nothing left to do

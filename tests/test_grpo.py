@@ -203,6 +203,7 @@ def test_solutions_are_needed_for_that_and_only_the_agents_own_turns_are_learnt(
     said = [token for token, own in zip(example.reply, example.mask, strict=True) if own]
     c, f = (one.causal.tokenizer(word)["input_ids"] for word in "cf")
     assert said == [*c, one.causal.ends[0], *f, one.causal.ends[0]] and len(example.reply) > len(said)
+    assert example.weight == len(said), "every token counts the same, in long solutions as in short ones"
 
 
 def test_what_goes_wrong_is_counted_and_stays_out_of_the_pool():

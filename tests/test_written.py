@@ -278,7 +278,6 @@ MAP = {"type": "object", "properties": {"x": {"type": "object"}, "y": {"type": "
             "text = 'hi cat'",
         ),
         ('simulator: bank 7\nrequest: Freeze silver.\ncall: set_frozen(card="silver", frozen=true)', ""),
-        ("tools: get_forecast\nrequest: Sing.", ""),
     ],
 )
 def test_gold_of_a_task_may_have_to_be_named(lines, missing):
@@ -324,12 +323,21 @@ def test_numbers_of_a_request_have_to_be_in_gold():
     )
     with pytest.raises(ValueRefused, match=said):
         strict.setting({"task": asked + 'city="Rome")'})
-    assert strict.setting({"task": "tools: set_timer\nrequest: What is 3 times 4?"}), (
-        "without a call nothing is passed on"
-    )
     for skill in SKILLS:
         pool = (draw_item(skill, generator(i, "left out"), held_out=False) for i in range(40))
         assert not any(map(left_out, pool)), "the world's own tasks leave nothing out"
+
+
+def test_gold_has_to_make_a_call():
+    """An agent that never calls a tool would be paid for it, whatever was asked."""
+    task, strict = "tools: set_timer\nrequest: What is 3 times 4?", Tools(Tools.Options(named=True))
+    assert Tools().setting({"task": task}) and all("\ncall: " in v["task"] for v in strict.examples(1))
+    with pytest.raises(ValueRefused, match="gold makes no call"):
+        strict.setting({"task": task})
+    for begun in (f"{task}\n", "simulator: shop 785\nrequest: What does the kettle cost?\n"):
+        free, held = Tools.Setting.follows("task", begun), strict.Setting.follows("task", begun)
+        assert {"", "answer: "} & set(free) and all(piece.startswith("call: ") for piece in held)
+    assert strict.tasks(strict.setting({"about": "no_call_needed"}), 1, 0), "the world's own are right"
 
 
 def test_seed_tasks_are_as_many_as_asked_for_and_named_where_that_is_asked():

@@ -1,7 +1,9 @@
 """Imitation: solved tasks to learn from before the first try of its own.
 
 A model that solves nothing learns nothing from its tries: all of a group fail alike. So it may first be shown tasks of
-the original world with the world's own solutions, played out turn by turn; only the agent's turns are learnt.
+the original world with the world's own solutions, played out turn by turn; only the agent's turns are learnt. All their
+tokens weigh the same: with a mean a reply, how a short answer begins would count many times as much as how a long one
+does, and a model that must choose between them by its first word learns to give the short one always.
 """
 
 from collections.abc import Sequence
@@ -37,4 +39,4 @@ def solved(world: TaskWorld, task: Task, causal: Causal, room: int, turns: int) 
     (one,) = attempt(world, [(task, 0)], causal, speak, room, turns, 0)
     if one.fault or not one.shown:
         return None
-    return Example(one.prompt, one.ids, 1.0, one.mask)
+    return Example(one.prompt, one.ids, float(one.length), one.mask)

@@ -21,11 +21,14 @@ NUMBER = re.compile(r"=(\d*)$")
 LINE, QUOTED = Span(until="\n", never="`", blank=False), Span(until='"', never="\n\\`")
 
 
-def follows(said: str) -> Sequence[str] | Span:
-    """Pieces of which one must come next (the empty one: the task is whole), or a stretch of free text."""
+def follows(said: str, must_call: bool = False) -> Sequence[str] | Span:
+    """Pieces of which one must come next (the empty one: the task is whole), or a stretch of free text.
+
+    With `must_call` gold has to make a call.
+    """
     *before, line = said.split("\n")
     if not line:
-        return _line(before)
+        return _line(before, must_call)
     if line.startswith("tools: "):
         named = line.removeprefix("tools: ").split(", ")
         left = [name for name in TOOLS if name not in named]
@@ -48,7 +51,7 @@ def _tools(first: str) -> dict[str, Tool]:
     return {name: TOOLS[name] for name in first.removeprefix("tools: ").split(", ")}
 
 
-def _line(before: Sequence[str]) -> list[str]:
+def _line(before: Sequence[str], must_call: bool) -> list[str]:
     """How the next line may begin."""
     if not before:
         return ["tools: ", "simulator: "]
@@ -56,6 +59,8 @@ def _line(before: Sequence[str]) -> list[str]:
     if before[-1].startswith("answer: "):
         return [""]
     lines = [f"call: {name}(" for name in _tools(before[0])] if calls < MOST_CALLS else []
+    if must_call and not calls:
+        return lines
     if before[0].startswith("simulator: "):
         return [*lines, "answer: ", *([""] if calls else [])]
     return [*lines, ""]

@@ -1,9 +1,10 @@
 """Named: whether a task says all that its gold passes on, and whether gold passes on the numbers that it says.
 
 What nobody could know from a task is solved by luck alone, and gold that forgets the three days it was asked for
-teaches the agent to. Both are stricter than a good task has to be, for a request may mean what it does not say ("at
-noon" is hour 12) and say what does not matter. They are for environments too small to be trusted with that (the world's
-option `named`).
+teaches the agent to. Gold without a call says that no tool would do, whatever was asked, and pays an agent that never
+calls one. All three are stricter than a good task has to be, for a request may mean what it does not say ("at noon" is
+hour 12), say what does not matter, and need no tool. They are for environments too small to be trusted with that (the
+world's option `named`).
 """
 
 import json
@@ -13,6 +14,13 @@ from curricle.similarity import words
 from curricle.worlds.text.item import Item
 from curricle.worlds.text.schema import Json, shown
 from curricle.worlds.text.simulators import SIMULATORS
+
+
+def doubtful(item: Item) -> str:
+    """What is wrong with a task by any of these rules, in words; empty: nothing."""
+    if not item.calls:
+        return "gold makes no call, and that no tool would do cannot be checked"
+    return unnamed(item) or left_out(item)
 
 
 def unnamed(item: Item) -> str:

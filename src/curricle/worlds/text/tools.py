@@ -24,7 +24,7 @@ from curricle.worlds.text import PLAYERS, grammar, sources
 from curricle.worlds.text.answers import likeness
 from curricle.worlds.text.catalogue import TOOLS
 from curricle.worlds.text.item import Item
-from curricle.worlds.text.named import left_out, unnamed
+from curricle.worlds.text.named import doubtful
 from curricle.worlds.text.pool import SKILLS, About, draw_item
 from curricle.worlds.text.schema import Tool, shown
 from curricle.worlds.text.simulators import SIMULATORS
@@ -93,9 +93,14 @@ class ToolsSetting(knobs.Setting):
 class NamedSetting(ToolsSetting):
     """The same, for environments that cannot be trusted to ask for what gold does."""
 
+    @classmethod
+    def follows(cls, name: str, said: str) -> Sequence[str] | knobs.Span | None:
+        """A written task keeps to its grammar, and makes a call."""
+        return grammar.follows(said, must_call=True) if name == "task" else None
+
     @model_validator(mode="after")
     def _task_is_named(self) -> Self:
-        if self.task and (wrong := unnamed(sound(self.task)) or left_out(sound(self.task))):
+        if self.task and (wrong := doubtful(sound(self.task))):
             raise ValueError(wrong)
         return self
 
@@ -109,7 +114,8 @@ class ToolsOptions(records.Options):
     data: str = Field("", description="The folder or archive with that benchmark's data.")
     examples: int = Field(4, ge=1, le=64, description="Seed tasks that a designer is shown each cycle, to vary.")
     named: bool = Field(
-        False, description="Refuse written tasks whose gold passes on what nothing names, or not the numbers asked for."
+        False,
+        description="Refuse written tasks whose gold passes on what nothing names, forgets a number, or makes no call.",
     )
     turns: int = Field(36, ge=1, description="Answers an attempt may take.")
     likeness: Literal["words", "embedding"] = Field("words", description="How answers in words are compared with gold.")
@@ -192,7 +198,7 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         pool = ToolsSetting.of({**self.original.values, "task": ""})
         items = self._draw(pool, SPARE * self.options.examples, derive(0, "examples", cycle))
         named = self.options.named
-        texts = (write(i) for i in items if not i.before and not (named and (unnamed(i) or left_out(i))))
+        texts = (write(i) for i in items if not i.before and not (named and doubtful(i)))
         sound_ones = itertools.islice(filter(_is_sound, texts), self.options.examples)
         return [self.setting({"task": text}).values for text in sound_ones]
 
