@@ -40,6 +40,11 @@ def test_a_cold_start_has_a_way_out():
         assert policy()._weights(counts, rewards, range(3)).tolist() == [0, 0, 0], (
             "what is alike but for chance teaches nothing"
         )
+    sure = [(0, 56), (56, 56), (0, 48), (63, 64)]
+    assert not policy()._weights(sure, np.ones(4), range(4)).any(), "all are as far from alpha"
+    out = policy()._weights([*sure, (41, 48)], np.ones(5), range(5))
+    assert out[4] > 0.5 and out[:4].max() < 0.02, "and the one that is nearer leads"
+    assert policy(alpha=0.8)._weights(sure, np.ones(4), range(4)).round().tolist() == [0, 3, 0, 3], "1 is nearer than 0"
 
 
 def test_designs_that_are_counted_together_are_one_when_they_are_compared():

@@ -93,6 +93,15 @@ def admitted(counts: Counts, alpha: float, k_min: float) -> Floats:
     return np.where(tried, in_band(counts, alpha, float(nearest) + max(k_min / 2, WIDEN)), 0.0)
 
 
+def tells(counts: Counts, alpha: float, k_min: float) -> bool:
+    """Whether a cold start says which way to go: designs differ by more than chance, and some stay outside its band.
+
+    Where all that was tried is solved always or never, all is as far from alpha, and to learn it would be to learn to
+    write what was written.
+    """
+    return not alike(counts) and bool(admitted(counts, alpha, k_min).min() < ENOUGH)
+
+
 def weights(counts: Counts, reward: Reward, alpha: float, k_min: float, strength: float) -> Floats:
     """Weights of a reward-weighted regression: exp(strength * reward), as far as it is more than chance.
 
