@@ -6,15 +6,17 @@ Every sampler draws the same number of tokens from the same prompts: random word
 asks it, an end token that never comes. Plain `generate` is what a user would write: the model in bfloat16 on a GPU
 (float32 on a CPU), batched, its default cache. The first call of each, which prepares, is timed apart. Updates are
 GRPO's of TRL over rollouts of that length: forward, backward, KL and optimiser together, with every row on its own and
-with prompts shared (`packing.py`). Imitation is one update by weighted regression over as many. With `--json` the last
-line is one object; `--out` appends it to a file, with what was asked for and the machine it was measured on;
-`--profile` adds, on a GPU, the kernels of updates by the time they take.
+with prompts shared (`packing.py`). Imitation is one update by weighted regression over as many. Writing is what an
+environment policy does, tool tasks held to their grammar, in steps a second of a token of every row: in fixed shapes
+beside transformers' growing cache. With `--json` the last line is one object; `--out` appends it to a file, with what
+was asked for and the machine it was measured on; `--profile` adds, on a GPU, the kernels of updates by their time.
 """
 
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,10 +28,17 @@ from curricle.agents.grpo import packing
 from curricle.agents.grpo.attempts import Attempt
 from curricle.agents.grpo.settings import LearningOptions
 from curricle.agents.grpo.trainer import Grpo
+from curricle.designers.language.conditioning import requests
+from curricle.designers.language.form import Form
+from curricle.designers.language.writing import write
 from curricle.llm.causal import Causal
+from curricle.llm.chat import rendered
 from curricle.llm.regression import Example, step
 from curricle.llm.sampling import Sampler
 from curricle.records import Message, Task, Verdict
+from curricle.registry import find
+from curricle.seeds import generator
+from curricle.world import World
 
 
 def timed(work: Callable[[], Any], device: torch.device) -> float:
@@ -127,6 +136,41 @@ def imitation(causal: Causal, args: argparse.Namespace) -> dict[str, float]:
     return {"tokens_per_s": round(rate), "first_s": round(first, 1)}
 
 
+def writing(causal: Causal, args: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Steps a second of writing designs, and seconds until all were written or had `--text` tokens."""
+    world = find(World, "tools")()
+    form = Form(world.Setting.knobs(), causal.tokenizer, causal.ends, follows=world.Setting.follows)
+    asked = requests(world.brief(1, 1), args.written, form, 0.5, False, generator(0, "ask"))
+    prompts = [rendered(causal.tokenizer, one.prompt) for one in asked]
+    found: dict[str, dict[str, float]] = {}
+    for kind in ("plain", "static"):
+        sampler = _Counted(causal, kind, args.written)
+        first = timed(lambda s=sampler: write(s, form, prompts, args.text, 0.7, 0), causal.device)
+        sampler.steps = 0
+        seconds = timed(lambda s=sampler: write(s, form, prompts, args.text, 0.7, 0), causal.device)
+        rate = sampler.steps / seconds
+        found[kind] = {"steps_per_s": round(rate, 1), "seconds": round(seconds, 2), "first_s": round(first, 1)}
+        base = found["plain"]["steps_per_s"]
+        print(f"{'writing, ' + kind:>22}: {rate:10,.1f} steps/s, {rate / base:5.2f} x growing cache; {seconds:.1f} s")
+    return found
+
+
+class _Counted(Sampler):
+    """Counts its steps."""
+
+    steps = 0
+
+    @contextmanager
+    def told(self, prompts: Any, most: int) -> Iterator[Any]:
+        with super().told(prompts, most) as (count, tell):
+
+            def counted(tokens: Any) -> Any:
+                self.steps += 1
+                return tell(tokens)
+
+            yield count, counted
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="embedded")
@@ -139,6 +183,8 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--updates", type=int, default=5)
     parser.add_argument("--micro", type=int, default=64 if torch.cuda.is_available() else 8)
+    parser.add_argument("--written", type=int, default=24 if torch.cuda.is_available() else 4, help="designs")
+    parser.add_argument("--text", type=int, default=64, help="tokens of a design's text")
     parser.add_argument("--samplers", nargs="*", default=[])
     parser.add_argument("--profile", action="store_true", help="On a GPU: which kernels take the time.")
     parser.add_argument("--json", action="store_true")
@@ -149,6 +195,7 @@ def main() -> None:
     causal = Causal(options, "benchmark", 0)
     result = {"rollouts": rollouts(causal, args), "updates": updates(causal, options, args)}
     result["imitation"] = imitation(causal, args)
+    result["writing"] = writing(causal, args)
     if args.json:
         print(json.dumps(result))
     if args.out:

@@ -244,7 +244,7 @@ def part_of(text, heading):
 
 def test_genenv_tools_run(script, tmp_path):
     """The benchmark and the experiment, with a tiny model and little to do."""
-    small = ["--rows", "8", "--prompt", "8", "--new", "4", "--updates", "1", "--json"]
+    small = ["--rows", "8", "--prompt", "8", "--new", "4", "--updates", "1", "--text", "4", "--json"]
     done = script("benchmarks/language.py", "--model", tiny(), *small, "--out", str(tmp_path / "speed.jsonl"))
     found = json.loads(done.splitlines()[-1])
     (kept,) = map(json.loads, (tmp_path / "speed.jsonl").read_text().splitlines())
@@ -252,6 +252,7 @@ def test_genenv_tools_run(script, tmp_path):
     assert (
         found["rollouts"]["transformers.generate"]["tokens_per_s"] > 0
         and found["updates"]["packed"]["tokens_per_s"] > 0
+        and found["writing"]["static"]["steps_per_s"] > 0
     )
     plain = config.load(str(ROOT / "configs" / "genenv-small.toml"))
     out, work = str(tmp_path / "out.jsonl"), str(tmp_path / "runs")

@@ -74,7 +74,8 @@ class Sampler:
 
         What it takes first is the last token of each prompt.
         """
-        with torch.no_grad(), self.speaking() as model:
+        told = explained(self.causal.who, "lower its sample_batch, or the tokens of a text", ModelError)
+        with told, torch.no_grad(), self.speaking() as model:
             if self.kind == "static":
                 with self._decoding(model).told(prompts, most) as found:
                     yield found
