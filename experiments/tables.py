@@ -30,6 +30,8 @@ def spread(values: list[float]) -> str:
 HEADLINES = {
     "PPO, pixels, 1M steps": "ppo-crafter",
     "Achievement distillation, pixels, 1M steps": "ad-crafter",
+    "PPO, pixels, EnvGen's 1.96M steps, `tutor` designs 4 times (published: GPT-4)": "envgen-crafter",
+    "the same steps from pixels without designs": "envgen-crafter-none",
     "PPO of three passes, symbols, 1.96M steps, `policy` designs 40 times": "policy, 40 cycles",
     "the same, `tutor`": "tutor, 40 cycles",
     "the same, `random`": "random, 40 cycles",
