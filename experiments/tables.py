@@ -33,9 +33,8 @@ HEADLINES = {
     "PPO, pixels, EnvGen's 1.96M steps, `tutor` designs 4 times (published: GPT-4)": "envgen-crafter",
     "the same steps from pixels without designs": "envgen-crafter-none",
     "PPO of three passes, symbols, 1.96M steps, `policy` designs 40 times": "policy, 40 cycles",
-    "the same, `tutor`": "tutor, 40 cycles",
     "the same, `random`": "random, 40 cycles",
-    "the same steps without designs (`none`)": "none",
+    "the same steps without designs": "none",
 }
 """What the README shows: a folder here, or a condition of the designers' contest."""
 
