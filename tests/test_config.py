@@ -78,6 +78,7 @@ def test_another_world_comes_without_the_options_and_knobs_of_the_one_before():
     tools = {"world": {"id": "tools", "named": True}, "original": {"steps": 3}, "agent": {"id": "random"}}
     changed = override(tools, ["original.level=1", "world.threshold=0.5", "world.id=reasoning"])
     assert changed["world"] == {"id": "reasoning", "threshold": 0.5} and changed["original"] == {"level": 1}
+    assert override({"world": {"id": "gone.py:Mine", "x": 1}}, ["world.id=tools"]) == {"world": {"id": "tools"}}
     assert override(tools, ["world.id=tools-v1"]) == tools | {"world": {"id": "tools-v1", "named": True}}
 
 

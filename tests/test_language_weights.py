@@ -40,6 +40,9 @@ def test_a_cold_start_has_a_way_out():
         assert policy()._weights(counts, rewards, range(3)).tolist() == [0, 0, 0], (
             "what is alike but for chance teaches nothing"
         )
+    for counts in ([(2, 10)] * 8 + [(7, 10)] * 8, [(0, 10)] * 10 + [(9, 10)], [(0, 64)] * 10 + [(3, 64)] * 3):
+        out = policy()._weights(counts, np.ones(len(counts)), range(len(counts)))
+        assert out[-1] > 2 * out[0], "few attempts leave much open, and yet some are nearer"
     sure = [(0, 56), (56, 56), (0, 48), (63, 64)]
     assert not policy()._weights(sure, np.ones(4), range(4)).any(), "all are as far from alpha"
     out = policy()._weights([*sure, (41, 48)], np.ones(5), range(5))

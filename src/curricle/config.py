@@ -24,7 +24,7 @@ from pydantic import Field
 from curricle import ranks
 from curricle.agent import Agent
 from curricle.designer import Designer, NamingOptions, OfOptions
-from curricle.errors import RunError, UsageError, nearest
+from curricle.errors import PluginError, RunError, UsageError, nearest
 from curricle.llm import choose
 from curricle.llm.options import ModelOptions
 from curricle.loop import Loop, Schedule
@@ -142,7 +142,12 @@ def _another(kind: Part, table: Mapping[str, Any], id: str) -> dict[str, Any]:
 
 
 def _same(kind: Part, one: str, other: str) -> bool:
-    return one == other or find(kind, one) is find(kind, other)
+    """Whether two names are of one part; what cannot be loaded any more is another."""
+    try:
+        before = find(kind, one)
+    except (UsageError, PluginError):
+        before = None
+    return one == other or before is find(kind, other)
 
 
 def with_llm(config: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -94,12 +94,15 @@ def admitted(counts: Counts, alpha: float, k_min: float) -> Floats:
 
 
 def tells(counts: Counts, alpha: float, k_min: float) -> bool:
-    """Whether a cold start says which way to go: designs differ by more than chance, and some stay outside its band.
+    """Whether a cold start says which way to go: designs differ by more than chance, and some count far less.
 
     Where all that was tried is solved always or never, all is as far from alpha, and to learn it would be to learn to
     write what was written.
     """
-    return not alike(counts) and bool(admitted(counts, alpha, k_min).min() < ENOUGH)
+    if alike(counts):
+        return False
+    share = admitted(counts, alpha, k_min)
+    return bool(share.min() < share.max() / 2)
 
 
 def weights(counts: Counts, reward: Reward, alpha: float, k_min: float, strength: float) -> Floats:

@@ -144,9 +144,9 @@ def _growing(model: Any, prompts: Sequence[list[int]], pad: int) -> Tell:
     """Any model's own attention, with prompts padded at the left and a cache that grows."""
     device, cache = next(model.parameters()).device, needed("transformers").DynamicCache()
     longest = max(map(len, prompts)) - 1
-    ids = torch.tensor([[pad] * (longest + 1 - len(prompt)) + prompt[:-1] for prompt in prompts], device=device)
-    seen = torch.tensor([[0] * (longest + 1 - len(prompt)) + [1] * (len(prompt) - 1) for prompt in prompts])
-    seen = seen.to(device)
+    gaps = [longest + 1 - len(prompt) for prompt in prompts]
+    ids = torch.tensor([[pad] * gap + prompt[:-1] for gap, prompt in zip(gaps, prompts, strict=True)], device=device)
+    seen = torch.tensor([[0] * gap + [1] * (longest - gap) for gap in gaps], dtype=torch.long, device=device)
 
     def passed(ids: torch.Tensor) -> torch.Tensor:
         places = (seen.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]

@@ -46,6 +46,7 @@ class Form:
         self.knobs, self.tokenizer, self.ends, self.optional = tuple(knobs), tokenizer, list(ends), optional
         self._follows, self._banned, self._tokens = follows, dict[Rule, frozenset[int]](), dict[str, list[int]]()
         self.names = {k.name for k in knobs}
+        self.known = frozenset(int(i) for i in tokenizer.get_vocab().values())
         self.special = sorted({int(i) for i in tokenizer.all_special_ids} | set(ends))
         self.marks = [str(mark) for mark in tokenizer.all_special_tokens]
         self.choices = {k.name: self._choices(k) for k in knobs if k.kind != "text"}
@@ -100,8 +101,9 @@ class Form:
             if span is None:
                 self._banned[rule] = frozenset(self.special) - (set(self.ends) if flag else set())
             else:
-                texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
-                wrong = {i for i, text in enumerate(texts) if _overruns(text, span, flag and not span.blank)}
+                ids = sorted(self.known)
+                texts = zip(ids, self.tokenizer.batch_decode([[i] for i in ids]), strict=True)
+                wrong = {i for i, text in texts if _overruns(text, span, flag and not span.blank)}
                 self._banned[rule] = frozenset(wrong | set(self.special))
         return self._banned[rule]
 

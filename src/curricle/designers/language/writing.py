@@ -18,18 +18,17 @@ def write(
     sampler: Sampler, form: Form, prompts: Sequence[list[int]], per_text: int, temperature: float, seed: int
 ) -> list[Writer]:
     """One reply a prompt, drawn by the model's own odds among what its form allows."""
-    writers = [Writer(form, per_text) for _ in prompts]
-    dice, done = _Dice(form, temperature, torch.Generator(sampler.causal.device).manual_seed(seed % 2**63)), 0
-    while done < len(prompts):
-        most = min(form.longest(per_text), sampler.causal.context - max(map(len, prompts[done:])) + 1)
-        if most > 0:
-            with sampler.told(prompts[done:], most) as (count, tell):
-                _batch(tell, most, prompts[done : done + count], writers[done : done + count], dice)
-        else:
-            count = len(prompts) - done
-        for writer in writers[done : done + count]:
-            writer.fault = writer.fault if writer.done else "too_long"
-        done += count
+    writers, context = [Writer(form, per_text) for _ in prompts], sampler.causal.context
+    dice = _Dice(form, temperature, torch.Generator(sampler.causal.device).manual_seed(seed % 2**63))
+    left = [row for row, prompt in enumerate(prompts) if len(prompt) <= context]
+    while left:
+        some = [prompts[row] for row in left[: sampler.batch]]
+        most = min(form.longest(per_text), context + 1 - max(map(len, some)))
+        with sampler.told(some, most) as (count, tell):
+            _batch(tell, most, some[:count], [writers[row] for row in left[:count]], dice)
+        left = left[count:]
+    for writer in writers:
+        writer.fault = writer.fault if writer.done else "too_long"
     return writers
 
 
@@ -84,9 +83,9 @@ class _Dice:
         return found
 
     def _ban(self, rule: Rule, scores: Tensor) -> Tensor:
-        """The tokens that a rule bans, as a mask; those past the tokenizer's last mean nothing."""
+        """All but the tokens that a rule leaves, as a mask; a model may know numbers that are no token."""
         if rule not in self.bans:
-            mask = torch.arange(scores.shape[1]) >= len(self.form.tokenizer)
-            mask[sorted(self.form.banned(rule))] = True
+            mask = torch.ones(scores.shape[1], dtype=torch.bool)
+            mask[sorted(self.form.known - self.form.banned(rule))] = False
             self.bans[rule] = mask.to(scores.device)
         return self.bans[rule]
