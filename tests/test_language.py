@@ -10,7 +10,7 @@ from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language.conditioning import requests, success
 from curricle.designers.language.designer import FAULTS
 from curricle.designers.language.form import Form, Writer
-from curricle.designers.language.writing import _Dice, write
+from curricle.designers.language.writing import write
 from curricle.errors import UsageError
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.regression import Example, step
@@ -397,21 +397,3 @@ def test_a_frozen_policy_stays_as_it_is():
     designer.learn([Outcome(design=d, attempts=10, successes=5) for d in designs], scores(world), Bench(world))
     assert all(torch.equal(before[name], p) for name, p in designer.causal.trained())
     assert sum(row.weight > 0 for row in designer.rows) == 4, "the record is kept all the same"
-
-
-@pytest.mark.parametrize("kind", ["static", "plain"])
-def test_a_request_that_does_not_fit_is_given_up_and_the_others_are_written(causal, kind):
-    form = Form(Pick.Setting.knobs(), causal.tokenizer, causal.ends)
-    fits, over = [5] * (causal.context - form.longest(8)), [5] * (causal.context + 1)
-    written = write(Sampler(causal, kind, 2), form, [[5, 6, 7], over, [5], [8], fits], 8, 1.0, 0)
-    assert [writer.fault == "too_long" for writer in written] == [False, True, False, False, False]
-    assert all(writer.done for writer in written)
-
-
-def test_numbers_that_are_no_token_are_never_drawn(causal):
-    """A model may have more of them than its tokenizer, and a tokenizer gaps between."""
-    form = Form(Pick.Setting.knobs(), causal.tokenizer, causal.ends)
-    form.known = frozenset(form.known) - {7}
-    scores = torch.zeros(1, len(causal.tokenizer) + 9)
-    banned = _Dice(form, 1.0, torch.Generator())._ban((None, True), scores)
-    assert banned[7] and banned[len(causal.tokenizer) :].all() and not banned[causal.ends[0]]
