@@ -33,6 +33,7 @@ HEADLINES = {
     "PPO, pixels, EnvGen's 1.96M steps, `tutor` designs 4 times (published: GPT-4)": "envgen-crafter",
     "the same steps from pixels without designs": "envgen-crafter-none",
     "PPO of three passes, symbols, 1.96M steps, `policy` designs 40 times": "policy, 40 cycles",
+    "the same, `tutor`": "tutor, 40 cycles",
     "the same, `random`": "random, 40 cycles",
     "the same steps without designs": "none",
 }
@@ -58,7 +59,7 @@ def row(folder: Path) -> str:
     near_the_end = f"{spread(late)} ({len(late)})" if late else "-"
     figures = [
         folder.name,
-        str(len(seeds)),
+        str(len(set(seeds))),
         cells[0],
         near_the_end,
         cells[1],
@@ -84,8 +85,9 @@ def headlines() -> str:
     for what, name in HEADLINES.items():
         file = HERE / name / "results.jsonl"
         runs = read(file) if file.exists() else [run for run in contest if run["condition"] == name]
+        seeds, scores = {run["config"]["seed"] for run in runs}, spread([run["trained"]["headline"] for run in runs])
         published = PAPERS.get(name, "-").partition(" / ")[0]
-        lines.append(f"| {what} | {len(runs)} | {spread([run['trained']['headline'] for run in runs])} | {published} |")
+        lines.append(f"| {what} | {len(seeds)} | {scores} | {published} |")
     return "\n".join(lines)
 
 

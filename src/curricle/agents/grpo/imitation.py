@@ -3,7 +3,7 @@
 A model that solves nothing learns nothing from its tries: all of a group fail alike. So it may first be shown tasks of
 the original world with the world's own solutions, played out turn by turn; only the agent's turns are learnt. All their
 tokens weigh the same: with a mean a reply, how a short answer begins would count many times as much as how a long one
-does, and a model that must choose between them by its first word learns to give the short one always.
+does, where a model has to choose between them by its first word.
 """
 
 from collections.abc import Sequence
