@@ -146,7 +146,9 @@ def test_text_page_runs():
 
 
 def test_the_pages_show_the_results_there_are():
-    done = subprocess.run([sys.executable, str(ROOT / "experiments" / "tables.py")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "experiments" / "tables.py")], capture_output=True, text=True, check=True
+    )
     assert part((ROOT / "experiments" / "README.md").read_text(), "table") == done.stdout.strip().splitlines()
     words = [sys.executable, str(ROOT / "experiments" / "tables.py"), "--headlines"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
