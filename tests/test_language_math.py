@@ -3,6 +3,7 @@
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,8 +16,8 @@ from curricle.agents.grpo.settings import LearningOptions
 from curricle.agents.grpo.trainer import Grpo
 from curricle.designers.language import Language, LanguageOptions
 from curricle.llm.attention import NAME, opened
-from curricle.llm.causal import Causal, CausalOptions, token_logits
-from curricle.llm.regression import Example, divergence, step, unlikelihood
+from curricle.llm.causal import Causal, CausalOptions
+from curricle.llm.regression import Example, divergence, step, token_logits, unlikelihood
 from curricle.llm.sampling import Reply
 from curricle.records import Message, Task, Verdict
 
@@ -131,8 +132,8 @@ def test_the_gradient_of_an_update_is_that_of_grpo():
     model.optimizer.zero_grad()
     loss = torch.zeros(())
     for row, one in enumerate(kept):
-        logits, tokens, _ = token_logits(model.model, [prompt], [one.ids], model.tokenizer.pad_token_id)
-        log_p = logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1))[0, :, 0]
+        logits, tokens, _ = token_logits(model.model, [Example(prompt, one.ids, 1.0)], model.tokenizer.pad_token_id)
+        log_p = logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1))[:, 0]
         mask = torch.tensor(one.mask, dtype=torch.float32)
         advantage = whole[row] + 0.5 * torch.tensor(steps[row][: len(one.ids)])
         loss = loss - (log_p * advantage * mask).sum() / mask.sum() / 2
@@ -168,8 +169,8 @@ def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(l
         return tries
 
     def log_odds(network, row):
-        logits, tokens, _ = token_logits(network, [prompt], [said[row]], model.tokenizer.pad_token_id)
-        return logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1))[0, :, 0]
+        logits, tokens, _ = token_logits(network, [Example(prompt, said[row], 1.0)], model.tokenizer.pad_token_id)
+        return logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1))[:, 0]
 
     def kl(row):
         with torch.no_grad(), model.origin() as origin:
@@ -201,22 +202,25 @@ def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(l
 
 def test_divergence_and_likelihood_of_two_tokens():
     p, q = [0.5, 0.25, 0.25], [0.25, 0.25, 0.5]
-    logits = torch.tensor([[p, p]]).log()
-    other = torch.tensor([[q, p]]).log()
+    logits, other = torch.tensor([p, p]).log(), torch.tensor([q, p]).log()
     kl = 0.5 * math.log(2) + 0.25 * math.log(0.5)
-    real = torch.tensor([[True, True]])
-    assert float(divergence(logits, other, real)) == pytest.approx(kl / 2)
-    assert float(divergence(logits, other, torch.tensor([[True, False]]))) == pytest.approx(kl)
-    tokens = torch.tensor([[0, 2]])
-    assert float(unlikelihood(logits, tokens, real)[0]) == pytest.approx((math.log(2) + math.log(4)) / 2)
+    assert float(divergence(logits, other)) == pytest.approx(kl / 2)
+    assert float(divergence(logits[:1], other[:1])) == pytest.approx(kl)
+    tokens, together, apart = torch.tensor([0, 2]), torch.tensor([0, 0]), torch.tensor([0, 2])
+    assert unlikelihood(logits, tokens, together, 1).tolist() == pytest.approx([(math.log(2) + math.log(4)) / 2])
+    assert unlikelihood(logits, tokens, apart, 3).tolist() == pytest.approx([math.log(2), 0, math.log(4)])
 
 
-def test_logits_do_not_hang_on_padding():
-    model = causal()
-    pad = model.tokenizer.pad_token_id
-    alone, _, _ = token_logits(model.model, [[5, 6]], [[7, 8, 9]], pad)
-    beside, _, real = token_logits(model.model, [[5, 6], [1, 2, 3, 4]], [[7, 8, 9], [1]], pad)
-    assert torch.allclose(alone[0], beside[0], atol=1e-5) and real.tolist() == [[1, 1, 1], [1, 0, 0]]
+@pytest.mark.parametrize("lora", [0, 4])
+def test_logits_are_of_the_tokens_a_model_said_itself_and_do_not_hang_on_padding(lora):
+    """Beside the whole model's, row by row: its last layer is made to look at few places, and is as it was after."""
+    one = causal(lora=lora)
+    examples = [Example([5, 6], [7, 8, 9], 1.0, [1, 0, 1]), Example([1, 2, 3, 4], [1], 1.0), Example([9], [7], 1, [0])]
+    with torch.no_grad():
+        logits, tokens, rows = token_logits(one.model, examples, one.tokenizer.pad_token_id)
+        first, second = (one.model(torch.tensor([e.prompt + e.reply])).logits[0] for e in examples[:2])
+    assert tokens.tolist() == [7, 9, 1] and rows.tolist() == [0, 0, 1]
+    assert torch.allclose(logits, torch.stack([first[1], first[3], second[3]]), atol=1e-5)
 
 
 def test_padding_may_look_at_everything_and_changes_nothing():
@@ -224,14 +228,29 @@ def test_padding_may_look_at_everything_and_changes_nothing():
     assert opened(mask).tolist() == [[True, True], [False, True]]
     one = causal()
     assert one.model.config._attn_implementation == NAME
-    short, long = [5, 6], list(range(7, 30))
-    grads = []
-    for prompts in ([short], [short, long]):
+    short, long, grads = [5, 6], list(range(7, 30)), []
+    for rows in ([short], [short, long]):
         one.model.zero_grad()
-        logits, _, _ = token_logits(one.model, prompts, [[9, 10]] * len(prompts), one.tokenizer.pad_token_id)
-        logits[0].square().mean().backward()
+        width = max(map(len, rows))
+        ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
+        seen = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+        out = one.model(input_ids=ids, attention_mask=seen, position_ids=(seen.cumsum(1) - 1).clamp(min=0))
+        out.logits[0, -2:].square().mean().backward()
         grads.append(torch.cat([p.grad.flatten() for _, p in one.trained() if p.grad is not None]))
     assert torch.allclose(*grads, atol=1e-5) and grads[0].abs().sum() > 0
+
+
+def test_cudnn_is_not_asked_for_attention(monkeypatch):
+    def seen(module, query, *_, **__):
+        asked.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return torch.zeros(query.shape).transpose(1, 2), None
+
+    monkeypatch.setattr("transformers.integrations.sdpa_attention.sdpa_attention_forward", seen)
+    asked, one = [], causal()
+    one.model(torch.tensor([[5, 6]]))
+    monkeypatch.undo()
+    causal()  # takes the true one again
+    assert asked and not any(asked) and torch.backends.cuda.cudnn_sdp_enabled()
 
 
 @pytest.mark.parametrize("lora", [0, 4])
@@ -241,8 +260,8 @@ def test_regression_fits_what_weighs_and_stays_under_its_cap(lora):
 
     def costs():
         with torch.no_grad():
-            out = token_logits(model.model, [liked.prompt] * 2, [liked.reply, other.reply], 0)
-        return unlikelihood(*out).tolist()
+            out = token_logits(model.model, [liked, other], 0)
+        return unlikelihood(*out, 2).tolist()
 
     before, told = costs(), []
     for _ in range(12):
@@ -255,7 +274,7 @@ def test_regression_fits_what_weighs_and_stays_under_its_cap(lora):
 
 def odds(model, example):
     """Log-odds before every token of a reply, alone in its batch; (tokens, words)."""
-    return token_logits(model, [example.prompt], [example.reply], 0)[0][0].log_softmax(-1)
+    return token_logits(model, [replace(example, mask=None)], 0)[0].log_softmax(-1)
 
 
 def test_the_cap_is_on_the_whole_batch_in_however_many_parts():
@@ -302,8 +321,8 @@ def test_the_penalty_is_the_divergence_from_the_initial_model(micro):
 def test_words_of_others_in_a_reply_are_not_learnt():
     whole, masked = (Example([5], [20, 21, 22], 1.0, mask) for mask in (None, [1, 0, 1]))
     with torch.no_grad():
-        logits, tokens, _ = token_logits(causal().model, [[5]], [[20, 21, 22]], 0)
-    costs = -logits.log_softmax(-1)[0, range(3), tokens[0]]
+        logits, tokens, _ = token_logits(causal().model, [whole], 0)
+    costs = -logits.log_softmax(-1)[range(3), tokens]
     losses = [step(causal(rate=1e-3), [example], 0.0, 1.0, 8)["loss"] for example in (whole, masked)]
     assert losses == pytest.approx([float(costs.mean()), float(costs[[0, 2]].mean())], rel=1e-5)
 

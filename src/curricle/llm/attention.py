@@ -4,6 +4,9 @@ Batches are padded at the left, so the first tokens of a short row are padding t
 of a softmax over nothing, and of its gradient, is each kernel's own affair. On an H200 cuDNN's gave gradients that were
 no number, for the same batch that torch's other kernels had finite ones for. Nobody reads what padding makes of itself,
 so it may look at everything.
+
+Nor is cuDNN's asked here: it plans anew for every shape, forward and backward, which takes longer than a small model's
+whole pass, and conversations hardly ever have the shape of the ones before.
 """
 
 from collections.abc import Iterator
@@ -11,14 +14,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from curricle.llm.extra import needed
 
 NAME = "curricle-sdpa"
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def mend(model: Any) -> None:
-    """Let a model that uses torch's attention use it with such masks."""
+    """Let a model that uses torch's attention use it with such masks and kernels."""
     if model.config._attn_implementation != "sdpa":
         return
     transformers = needed("transformers")
@@ -29,7 +34,11 @@ def mend(model: Any) -> None:
         found: Tensor | None = sdpa_mask(*args, **kwargs)
         return found if found is None else opened(found)
 
-    transformers.AttentionInterface.register(NAME, sdpa_attention_forward)
+    def attend(*args: Any, **kwargs: Any) -> Any:
+        with sdpa_kernel(KERNELS):
+            return sdpa_attention_forward(*args, **kwargs)
+
+    transformers.AttentionInterface.register(NAME, attend)
     transformers.AttentionMaskInterface.register(NAME, mask)
     model.set_attn_implementation(NAME)
 

@@ -11,7 +11,7 @@ import importlib
 import io
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -191,19 +191,18 @@ class Causal:
         return full
 
 
-def token_logits(model: Any, prompts: list[list[int]], replies: list[list[int]], pad: int) -> tuple[Any, Any, Any]:
-    """Logits before every token of each reply, (rows, tokens, words); those tokens; and which of them are real."""
-    longest, most = max(map(len, prompts)), max(map(len, replies))
-    ids = torch.full((len(prompts), longest + most), pad)
-    seen = torch.zeros_like(ids)
-    for row, (prompt, reply) in enumerate(zip(prompts, replies, strict=True)):
-        ids[row, longest - len(prompt) : longest + len(reply)] = torch.tensor(prompt + reply)
-        seen[row, longest - len(prompt) : longest + len(reply)] = 1
-    device = next(model.parameters()).device
-    ids, seen = ids.to(device), seen.to(device)
-    positions = (seen.cumsum(1) - 1).clamp(min=0)
-    logits = model(input_ids=ids, attention_mask=seen, position_ids=positions, logits_to_keep=most + 1).logits
-    return logits[:, :-1].float(), ids[:, longest:], seen[:, longest:].bool()
+@contextmanager
+def lightly(model: Any) -> Iterator[None]:
+    """For as long as it lasts, an adapter on a halved base on a GPU computes as that does.
+
+    Otherwise what goes into each of its layers is cast to float32, and kept so for the gradient, and back again.
+    """
+    first = next(model.parameters())
+    with ExitStack() as stack:
+        if first.is_cuda and first.dtype == torch.bfloat16 and hasattr(model, "peft_config"):
+            stack.enter_context(torch.autocast("cuda", torch.bfloat16))
+            stack.enter_context(importlib.import_module("peft.helpers").disable_input_dtype_casting(model))
+        yield
 
 
 def _device(wanted: str, who: str) -> torch.device:

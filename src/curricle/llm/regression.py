@@ -9,14 +9,15 @@ over all tokens of the batch that the model said itself, in however many parts t
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from curricle.errors import ModelError, explained
-from curricle.llm.causal import Causal, token_logits
+from curricle.llm.causal import Causal, lightly
 from curricle.llm.shards import whole
 
 HALVINGS = 12
@@ -44,9 +45,41 @@ Before = tuple[list[Example], Any]
 """Examples, and the logits of the tokens the model said in them, before a step."""
 
 
-def divergence(logits: Any, other: Any, real: Any) -> Any:
-    """KL(p || q) of next-token odds, the mean over all real tokens, from two stacks of logits."""
-    return (_each(logits, other) * real).sum() / real.sum().clamp(min=1)
+def token_logits(model: Any, examples: Sequence[Example], pad: int) -> tuple[Any, Any, Any]:
+    """Logits before every token that the model said itself, (tokens, words); those tokens; and whose each one is.
+
+    Padding comes last, where no token looks, so there is no need for a mask.
+    """
+    ids = torch.full((len(examples), max(len(e.prompt) + len(e.reply) for e in examples)), pad)
+    own = torch.zeros_like(ids, dtype=torch.bool)
+    for row, e in enumerate(examples):
+        start, end = len(e.prompt), len(e.prompt) + len(e.reply)
+        ids[row, :end] = torch.tensor(e.prompt + e.reply)
+        own[row, start:end] = True if e.mask is None else torch.tensor(e.mask, dtype=torch.bool)
+    device = next(model.parameters()).device
+    ids, own = ids.to(device), own.to(device)
+    with lightly(model), _narrowed(model, own.roll(-1, 1)):  # a token is foretold where the one before it stands
+        logits = model(input_ids=ids, use_cache=False).logits[0]
+    return logits.float(), ids[own], own.nonzero()[:, 0]
+
+
+@contextmanager
+def _narrowed(model: Any, chosen: Any) -> Iterator[None]:
+    """Let a model's last layer, which is as wide as there are words, look only at the places that count."""
+    head = model.get_output_embeddings()
+    before, forward = head.__dict__.get("forward"), head.forward
+    head.forward = lambda hidden: forward(hidden[chosen.to(hidden.device)].unsqueeze(0))
+    try:
+        yield
+    finally:
+        del head.forward
+        if before is not None:  # whoever lays a model over several devices put it there
+            head.forward = before
+
+
+def divergence(logits: Any, other: Any) -> Any:
+    """KL(p || q) of next-token odds, the mean over all tokens, from two stacks of logits."""
+    return _each(logits, other).sum() / max(1, len(logits))
 
 
 def _each(logits: Any, other: Any) -> Any:
@@ -55,10 +88,11 @@ def _each(logits: Any, other: Any) -> Any:
     return (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
-def unlikelihood(logits: Any, tokens: Any, real: Any) -> Any:
-    """Negative log-likelihood of each reply, the mean over its tokens."""
-    log_p = logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-    return -(log_p * real).sum(1) / real.sum(1).clamp(min=1)
+def unlikelihood(logits: Any, tokens: Any, rows: Any, count: int) -> Any:
+    """Negative log-likelihood of each of `count` replies, the mean over its tokens."""
+    costs = torch.nn.functional.cross_entropy(logits, tokens, reduction="none")
+    said = torch.bincount(rows, minlength=count).clamp(min=1)
+    return torch.zeros(count, device=logits.device).index_add(0, rows, costs) / said
 
 
 def _parts(examples: Sequence[Example], micro: int) -> list[list[Example]]:
@@ -70,15 +104,6 @@ def _parts(examples: Sequence[Example], micro: int) -> list[list[Example]]:
             longest = len(example.prompt) + len(example.reply)
         parts[-1].append(example)
     return parts
-
-
-def _own(part: Sequence[Example], real: Any) -> Any:
-    """Where the tokens stand that the model said itself."""
-    own = torch.ones_like(real)
-    for row, example in enumerate(part):
-        if example.mask is not None:
-            own[row, : len(example.mask)] = torch.tensor(example.mask, dtype=torch.bool)
-    return own
 
 
 def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int) -> dict[str, float]:
@@ -99,17 +124,15 @@ def _step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, mi
     loss_sum = kl_sum = 0.0
     before: list[Before] = []
     for part in parts:
-        prompts, replies = [e.prompt for e in part], [e.reply for e in part]
-        logits, tokens, real = token_logits(model, prompts, replies, pad)
-        real = real & _own(part, real)
+        logits, tokens, rows = token_logits(model, part, pad)
         weights = torch.tensor([e.weight / total for e in part], device=logits.device)
-        fit = (weights * unlikelihood(logits, tokens, real)).sum()
+        fit = (weights * unlikelihood(logits, tokens, rows, len(part))).sum()
         away = torch.zeros_like(fit)
         if measured:
             with causal.origin() as origin, torch.no_grad():
-                initial, _, _ = token_logits(origin, prompts, replies, pad)
-            away = divergence(logits, initial, real) * sum(e.said for e in part) / tokens_said
-            before.append((part, logits.detach()[real].cpu()))  # of a whole batch: too much for some GPUs
+                initial, _, _ = token_logits(origin, part, pad)
+            away = divergence(logits, initial) * len(tokens) / tokens_said
+            before.append((part, logits.detach().cpu()))  # of a whole batch: too much for some GPUs
         (fit + kl * away).backward()
         loss_sum, kl_sum = loss_sum + float(fit.detach()), kl_sum + float(away.detach())
     norm = float(whole(torch.nn.utils.clip_grad_norm_([p for _, p in causal.trained()], 1.0)))
@@ -151,10 +174,8 @@ def _moved(causal: Causal, before: Sequence[Before], cap: float) -> float:
     """Divergence from the logits before, over the whole batch; only a lower bound once that is above the cap."""
     total, tokens = 0.0, max(1, sum(len(old) for _, old in before))
     for part, old in before:
-        logits, _, real = token_logits(
-            causal.model, [e.prompt for e in part], [e.reply for e in part], causal.tokenizer.pad_token_id
-        )
-        total += float(_each(logits[real & _own(part, real)], old.to(logits.device)).sum())
+        logits, _, _ = token_logits(causal.model, part, causal.tokenizer.pad_token_id)
+        total += float(_each(logits, old.to(logits.device)).sum())
         if not total / tokens <= cap:  # no part can take any of it back
             break
     return total / tokens

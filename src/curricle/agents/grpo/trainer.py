@@ -32,7 +32,7 @@ from curricle.agents.grpo.credit import token_advantages
 from curricle.agents.grpo.packing import packed, packs, scored
 from curricle.agents.grpo.settings import LearningOptions, config, refusals
 from curricle.errors import AgentError, explained
-from curricle.llm.causal import Causal
+from curricle.llm.causal import Causal, lightly
 from curricle.llm.extra import needed
 from curricle.records import Task
 from curricle.seeds import derive
@@ -156,7 +156,7 @@ def _trainer(owner: Grpo) -> Any:
                 if not some or named.get("compute_aux_loss"):
                     found: tuple[Any, Any, Any] = plain(model, ids[rows], seen[rows], keep, **named)
                     return found
-                with self.accelerator.autocast():
+                with self.accelerator.autocast(), lightly(causal.model):
                     return *scored(some, model), None
 
             with sharing.passing(self):
