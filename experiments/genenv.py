@@ -47,7 +47,7 @@ COMMON = [
     "designer.kl=0.01",
     "designer.near=0.8",
     "designer.epochs=4",
-    "designer.micro=4",
+    "designer.micro=16",
     "log.tensorboard=false",
 ]
 WORLDS: dict[str, list[str]] = {
@@ -57,7 +57,7 @@ WORLDS: dict[str, list[str]] = {
         'designer.text="off"',
         "designer.temperature=1.0",
         "agent.tasks=8",
-        "agent.warm=40",
+        "agent.warm=80",
         "agent.rate=1e-4",
         "agent.micro=32",
         "agent.sample_batch=128",
