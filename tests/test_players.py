@@ -88,6 +88,24 @@ def test_few_shapes_are_kept_and_all_lie_in_the_same_memory(monkeypatch):
     assert list(sampler.decoder.loops) == [(1, 600, 2, "greedy")] and sampler.decoder.room.tokens == 608, "it grew"
 
 
+def test_a_batch_has_as_many_rows_as_its_memory_holds(monkeypatch):
+    prompts = [[5, 6, 7], [8, 9, 10], [11, 12, 13]]
+    model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
+    config = model.model.config
+    a_token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4
+    said = Sampler(model, "static", 8).sample(prompts, most=4, temperature=0, seed=0)
+    for rows, columns in ((2, 3 * 16), (1, 1)):
+        monkeypatch.setattr(decoding, "BYTES", columns * a_token)
+        small = Sampler(model, "static", 8)
+        assert small.sample(prompts, most=4, temperature=0, seed=0) == said
+        assert {key[0] for key in small.decoder.loops} <= {1, rows} and max(small.decoder.loops)[0] == rows
+
+
+def test_lengths_are_padded_by_half_a_doubling_at_most():
+    assert [decoding._ceiling(n) for n in (1, 2, 3, 64, 65, 97, 520, 769)] == [1, 2, 3, 64, 96, 128, 768, 1024]
+    assert all(n <= decoding._ceiling(n) < 1.5 * n for n in range(1, 3000))
+
+
 def test_the_speaker_of_a_gpu_has_the_adapter_merged():
     from transformers import LlamaForCausalLM
 

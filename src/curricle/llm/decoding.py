@@ -21,9 +21,9 @@ from torch.nn import functional as F
 from curricle.llm.extra import needed
 
 SHORTEST = 64
-"""On a GPU prompts are padded to this length, or twice, four times, ... of it: each new shape is captured anew."""
-TOKENS = 1 << 17
-"""Most tokens of a batch, prompt and reply together: its cache has to fit beside two players."""
+"""On a GPU prompts are padded to this length, or 1.5, 2, 3, 4, 6, ... times it: each new shape is captured anew."""
+BYTES = 1 << 33
+"""Most memory of a batch's cache, which has to fit beside two players."""
 KEPT = 64
 """Shapes that are kept, on a GPU as a graph each; those not used for longest make room."""
 LOOK = 16
@@ -50,7 +50,7 @@ class Decoder:
         self.model, self.ends, self.pad, self.batch = model, list(ends), pad, batch
         self.on_gpu = next(model.parameters()).is_cuda
         self.loops: dict[tuple[int, int, int, Manner], _Loop] = {}
-        self.room = _Room(0)
+        self.room, self.tokens = _Room(0), BYTES // _column(model)
         needed("transformers").AttentionInterface.register(ATTENTION, _attend)
 
     def replies(self, prompts: Sequence[list[int]], most: int, temperature: float) -> list[list[int]]:
@@ -77,7 +77,7 @@ class Decoder:
         """Rows that go at a time, and how wide their prompts are."""
         width = max(SHORTEST, _ceiling(longest)) if self.on_gpu else max(2, longest)  # 1 would be no prompt
         wanted = _rows(count) if self.on_gpu else count
-        return min(self.batch, _floor(TOKENS // _length(width, most)), wanted), width
+        return min(self.batch, _floor(self.tokens // _length(width, most)), wanted), width
 
     def _loop(self, key: tuple[int, int, int, Manner]) -> "_Loop":
         loop = self.loops.pop(key, None)
@@ -315,8 +315,17 @@ def _rows(count: int) -> int:
 
 
 def _ceiling(count: int) -> int:
-    """The next power of two."""
-    return 1 << (count - 1).bit_length()
+    """The next power of two, or the one before it and a half."""
+    power = 1 << (count - 1).bit_length()
+    return power * 3 // 4 if power >= 4 and count <= power * 3 // 4 else power
+
+
+def _column(model: Any) -> int:
+    """Bytes of what all layers keep of a token."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * int(config.num_hidden_layers * heads * size) * int(next(model.parameters()).element_size())
 
 
 def _floor(count: int) -> int:
