@@ -56,14 +56,14 @@ WORLDS: dict[str, list[str]] = {
         "world.examples=4",
         'designer.text="off"',
         "designer.temperature=1.0",
-        "agent.tasks=8",
+        "agent.tasks=32",
         "agent.warm=80",
         "agent.rate=1e-4",
         "agent.micro=32",
-        "agent.sample_batch=128",
+        "agent.sample_batch=256",
         "schedule.cycles=6",
-        "schedule.per_cycle=512",
-        "schedule.save_every=512",
+        "schedule.per_cycle=2048",
+        "schedule.save_every=2048",
         "schedule.test_episodes=21",
     ],
     "sums": [
@@ -73,6 +73,7 @@ WORLDS: dict[str, list[str]] = {
         'designer.leave=["family"]',
         "designer.temperature=1.0",
         "agent.warm=20",
+        "agent.warm_tasks=256",
         "agent.tasks=32",
         "agent.most_tokens=16",
         "schedule.cycles=10",
@@ -95,6 +96,12 @@ WORLDS["written"] = [
 WORLDS = {name: [*COMMON, *changes] for name, changes in WORLDS.items()} | {"small": []}
 """What each world changes in the config. A small model solves nothing before it has seen some solutions (`warm`), and
 the tool tasks it writes seldom ask for what their gold does (`written.py`): there it chooses their kind and size."""
+
+
+COLUMNS = (
+    *("arm", "seeds", "agent samples", "held-out score", "mean of the last three"),
+    *("more than `agent_only`, by seed", "success in the designs by cycle"),
+)
 
 
 class TimeUp(BaseException):
@@ -213,16 +220,25 @@ def side_by_side(args: argparse.Namespace) -> None:
 
 
 def table(args: argparse.Namespace) -> None:
-    """Means over seeds with a 95 % interval, after the last cycle and after the last three; success in the designs."""
+    """Means over seeds with a 95 % interval, also of what is gained on the agent alone; success in the designs."""
     rows = [json.loads(text) for text in Path(args.file).read_text().splitlines()]
-    print("| arm | seeds | agent samples | held-out score | mean of the last three | success in the designs by cycle |")
-    print("|---|---|---|---|---|---|")
+    print("| " + " | ".join(COLUMNS) + " |")
+    print("|---" * len(COLUMNS) + "|")
+    late = {(row["arm"], row["seed"]): statistics.fmean(row["held_out"][-3:]) for row in rows}
     for name in dict.fromkeys(row["arm"] for row in rows):
         mine = [row for row in rows if row["arm"] == name]
-        ends, late = (interval([statistics.fmean(row["held_out"][-n:]) for row in mine]) for n in (1, 3))
+        alone = "agent_only" + "".join(name.partition(",")[1:])  # what follows is how both were made
+        gains = [late[name, row["seed"]] - late[key] for row in mine if (key := (alone, row["seed"])) in late]
         courses = zip(*(row["success"] for row in mine), strict=False)
-        course = " ".join(f"{statistics.fmean(rates):.2f}".lstrip("0") for rates in courses) or "-"
-        cells = (name, len(mine), f"{mine[0]['samples']:,}", ends, late, course)
+        cells = (
+            name,
+            len(mine),
+            f"{mine[0]['samples']:,}",
+            interval([row["held_out"][-1] for row in mine]),
+            interval([late[name, row["seed"]] for row in mine]),
+            interval(gains) if gains and name != alone else "-",
+            " ".join(f"{statistics.fmean(rates):.2f}".lstrip("0") for rates in courses) or "-",
+        )
         print("| " + " | ".join(map(str, cells)) + " |")
 
 

@@ -113,7 +113,7 @@ class Solved(Steps):
         return ["c", "f"] if task.gold == "a" else ()
 
 
-def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(tmp_path):
+def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(tmp_path, monkeypatch):
     options = {"rate": 1e-2, "tasks": 4, "group": 4, "turns": 2}
     shares = []
     for warm in (0, 24):
@@ -135,6 +135,11 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
     fresh = agent(Solved(), warm=2, **options)
     fresh.practise([Solved().unaltered()], 16, seed=0, report=lambda done, seen: told.append((done, seen)))
     assert [list(seen) for done, seen in told[:2]] == [["practice/warm_loss"]] * 2 and told[0][0] == 0
+    few, asked = agent(Solved(), warm=2, warm_tasks=3, **options), []
+    draw = few.tasks.draw
+    monkeypatch.setattr(few.tasks, "draw", lambda setting, n, seed: asked.append(n) or draw(setting, n, seed))
+    few.measure([Solved().unaltered()], [1], 5)
+    assert asked == [3, 3, 5]
 
 
 @pytest.mark.parametrize("lora", [0, 4])

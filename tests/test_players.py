@@ -99,6 +99,11 @@ def test_a_batch_has_as_many_rows_as_its_memory_holds(monkeypatch):
         small = Sampler(model, "static", 8)
         assert small.sample(prompts, most=4, temperature=0, seed=0) == said
         assert {key[0] for key in small.decoder.loops} <= {1, rows} and max(small.decoder.loops)[0] == rows
+    monkeypatch.undo()
+    monkeypatch.setattr(decoding, "READ", 7)  # two prompts of three tokens at a time
+    shared = [prompts[0], prompts[1], prompts[0], prompts[2], prompts[1]]
+    found = Sampler(model, "static", 8).sample(shared, most=4, temperature=0, seed=0)
+    assert found == [said[0], said[1], said[0], said[2], said[1]]
 
 
 def test_lengths_are_padded_by_half_a_doubling_at_most():

@@ -24,6 +24,8 @@ SHORTEST = 64
 """On a GPU prompts are padded to this length, or 1.5, 2, 3, 4, 6, ... times it: each new shape is captured anew."""
 BYTES = 1 << 33
 """Most memory of a batch's cache, which has to fit beside two players."""
+READ = 1 << 15
+"""Most tokens of prompts that are read at a time, for a model's wide layers need much more memory than its cache."""
 KEPT = 64
 """Shapes that are kept, on a GPU as a graph each; those not used for longest make room."""
 LOOK = 16
@@ -159,10 +161,14 @@ class _Loop:
         self.said.fill_(self.owner.pad)
         self.done.copy_(torch.arange(self.rows) >= len(prompts))
         self.temperature.fill_(temperature or 1.0)
-        device = self.said.device
-        self.cache.column, self.cache.reader = None, torch.tensor([numbers[tuple(row)] for row in rows], device=device)
-        places = torch.arange(self.width, device=device).expand(len(numbers), -1)
-        self._pass(ids.to(device), places, self.mask[:1, :, :, :1])  # any mask: the prompts' attention is causal
+        device, each = self.said.device, max(1, READ // self.width)
+        ids, whose = ids.to(device), torch.tensor([numbers[tuple(row)] for row in rows], device=device)
+        places, self.cache.column = torch.arange(self.width, device=device), None
+        for start in range(0, len(ids), each):
+            part = ids[start : start + each]
+            self.cache.readers = ((whose >= start) & (whose < start + each)).nonzero()[:, 0]
+            self.cache.read = whose[self.cache.readers] - start
+            self._pass(part, places.expand(len(part), -1), self.mask[:1, :, :, :1])  # any mask: attention is causal
         self.cache.column = self.column
 
     def _pass(self, ids: Tensor, places: Tensor, mask: Tensor) -> Tensor:
@@ -244,8 +250,10 @@ class _Columns:
         self.room, self.rows, self.length = room, rows, length
         self.column: Tensor | None = None
         """Where the next token goes; None while prompts are read, which fill columns from the first on."""
-        self.reader: Any = None
-        """Which of the prompts that are read each row belongs to."""
+        self.readers: Any = None
+        """The rows whose prompts are being read,"""
+        self.read: Any = None
+        """and which of these prompts is each one's."""
         self.layers: dict[int, tuple[Tensor, Tensor]] = {}
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
@@ -256,7 +264,7 @@ class _Columns:
         kept = self.layers[layer]
         for whole, new in zip(kept, (keys, values), strict=True):
             if self.column is None:
-                whole[:, :, : new.shape[2]].copy_(new[self.reader])
+                whole[:, :, : new.shape[2]].index_copy_(0, self.readers, new[self.read])
             else:
                 whole.index_copy_(2, self.column, new)
         return (keys, values) if self.column is None else kept

@@ -40,6 +40,7 @@ class GRPOOptions(LearningOptions):
     warm: int = Field(
         0, ge=0, description="Updates by imitating solutions of the original world, before all else: for small models."
     )
+    warm_tasks: int = Field(64, ge=1, description="Solved tasks that an update by imitation takes.")
     warm_rate: float = Field(0.0, ge=0, description="Learning rate of imitation; 0: as in practice.")
     turns: int = Field(16, ge=1, description="Most turns of the agent in one attempt, where a world answers back.")
     replay: float = Field(0.0, ge=0, le=1, description="Share of tasks drawn from the pool of earlier ones.")
@@ -183,7 +184,7 @@ class GRPO(Agent):
         (group,) = self.causal.optimizer.param_groups
         group["lr"] = o.warm_rate or o.rate
         while self.warmed < o.warm:
-            tasks = self.tasks.draw(home, self.grpo.width, derive(self.seed, "warm", self.warmed))
+            tasks = self.tasks.draw(home, o.warm_tasks, derive(self.seed, "warm", self.warmed))
             loss = imitate(self.tasks, tasks, self.causal, o.most_tokens, o.turns, o.micro)
             self.warmed += 1
             report(0, {"practice/warm_loss": loss})
