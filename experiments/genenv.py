@@ -11,9 +11,10 @@ of reasoning-gym of which the environment chooses the level; `small`, the config
 
 Arms: `genenv`, `random` (the environment is frozen), `static` (written once), `agent_only` (the original world),
 `before` (no training at all), and `alpha=0.25` and the like; with `+base`, as in `genenv+base`, half of each cycle's
-rollouts are in tasks of the original. Each run is a run folder under --work and is resumed where it stood; when the
-minutes are over it stops between two steps of the loop, and the same command goes on. A finished run appends one line:
-held-out score and success in the designs after every cycle, the config, the machine.
+rollouts are in tasks of the original. With `--share` the others begin with the agent that `before` tested, so that a
+seed's imitation is made once and all arms have the same start. Each run is a run folder under --work and is resumed
+where it stood; when the minutes are over it stops between two steps of the loop, and the same command goes on. A
+finished run appends one line: held-out score and success in the designs after every cycle, the config, the machine.
 """
 
 import argparse
@@ -185,22 +186,33 @@ def run(args: argparse.Namespace) -> None:
     known = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
     have = {(row["arm"], row["seed"]) for row in known}
     for seed in args.seeds:
-        for name in args.arms:
-            if (name, seed) in have:
-                continue
-            folder = Path(args.work) / f"{out.stem}-{name.translate({ord(c): '-' for c in '=+'})}-{seed}"
+        start = _folder(args, "before", seed)
+        needs = ["before"] if args.share and not _finished(start) else []
+        for name in [*needs, *(name for name in args.arms if name not in needs and (name, seed) not in have)]:
+            folder, begin = _folder(args, name, seed), {"begin": str(start)} if args.share and name != "before" else {}
             print(f"{name}, seed {seed}: {folder}", flush=True)
             try:
                 if (folder / CONFIG).exists():
                     config.resume(folder, clock)
                 else:
-                    config.start(config.resolve(arm(base, name) | {"seed": seed}), folder, clock)
+                    config.start(config.resolve(arm(base, name) | {"seed": seed} | begin), folder, clock)
             except TimeUp:
                 print("the minutes are over; the same command goes on")
                 return
-            with out.open("a") as file:
-                file.write(json.dumps(line(folder, name, seed, args.world)) + "\n")
+            if (name, seed) not in have:
+                with out.open("a") as file:
+                    file.write(json.dumps(line(folder, name, seed, args.world)) + "\n")
     print("all runs are done")
+
+
+def _folder(args: argparse.Namespace, name: str, seed: int) -> Path:
+    """Where a run lies."""
+    return Path(args.work) / f"{Path(args.out).stem}-{name.translate({ord(c): '-' for c in '=+'})}-{seed}"
+
+
+def _finished(folder: Path) -> bool:
+    """Whether a run of one test has come to its end."""
+    return (folder / CONFIG).exists() and bool(read_records(folder, Scores))
 
 
 def side_by_side(args: argparse.Namespace) -> None:
@@ -210,13 +222,14 @@ def side_by_side(args: argparse.Namespace) -> None:
 
     def one(job: tuple[int, str]) -> int:
         left = max(0.0, (end - time.monotonic()) / 60)
-        of = ["--seeds", str(job[0]), "--arms", job[1], "--minutes", str(left)]
+        of = ["--seeds", str(job[0]), "--arms", job[1], "--minutes", str(left), *(["--share"] if args.share else [])]
         return subprocess.run([sys.executable, __file__, "run", *same, *of]).returncode
 
+    first = ["before"] if args.share else []  # the others wait for it
     with ThreadPoolExecutor(args.processes) as pool:
-        failed = sum(code != 0 for code in pool.map(one, itertools.product(args.seeds, args.arms)))
-    if failed:
-        sys.exit(f"{failed} runs failed; the same command tries them again")
+        for arms in (first, [name for name in args.arms if name not in first]):
+            if failed := sum(code != 0 for code in pool.map(one, itertools.product(args.seeds, arms))):
+                sys.exit(f"{failed} runs failed; the same command tries them again")
 
 
 def table(args: argparse.Namespace) -> None:
@@ -280,6 +293,7 @@ def main() -> None:
     go.add_argument("--arms", nargs="+", default=["before", "genenv", "random", "static", "agent_only"])
     go.add_argument("--minutes", type=float, default=1e9)
     go.add_argument("--processes", type=int, default=1, help="Runs at a time; one of tools takes some 20 GB of a GPU.")
+    go.add_argument("--share", action="store_true", help="Begin with the agent of `before`, which is run first.")
     go.add_argument("--set", nargs="*", default=[], metavar="key=value")
     go.set_defaults(go=run)
     show = commands.add_parser("table")

@@ -267,11 +267,11 @@ def test_genenv_tools_run(script, tmp_path):
     texts = {name: (one.designer_options.text, one.designer_options.warm) for name, one in found.items()}
     assert texts == {"tools": ("off", 0), "sums": ("allowed", 0), "written": ("required", 10), "small": ("allowed", 10)}
     assert config.override(plain, known["WORLDS"]["small"]) == plain
-    script("experiments/genenv.py", *go, "--processes", "2", *sets)
+    script("experiments/genenv.py", *go, "--processes", "2", "--share", *sets)
     rows = sorted(map(json.loads, Path(out).read_text().splitlines()), key=lambda row: row["arm"])
     assert script("experiments/genenv.py", *go, *sets).strip() == "all runs are done"  # there is nothing left to do
     counted = [(row["arm"], row["samples"], len(row["held_out"])) for row in rows]
-    assert counted == [("before", 0, 1), ("genenv+base", 32, 2)]
+    assert counted == [("before", 0, 1), ("genenv+base", 32, 2)] and rows[1]["config"]["begin"] == "out-before-0"
     tried = list(map(json.loads, script("experiments/written.py", "gather", f"{work}/out-genenv-base-0").splitlines()))
     assert {row["cycle"] for row in tried} == {1, 2} and 0 < sum(row["attempts"] for row in tried) <= 16
     assert all(row["task"] and row["fallback"] for row in tried), "a tiny model writes nothing of use"

@@ -1,6 +1,7 @@
 """Config: from a TOML file, names and `key=value` pairs to a run that is ready to go.
 
     seed = 0
+    begin = ""   a run or an exported agent: this run begins with its agent instead of an untrained one
     [world]      id = "crafter-v1", and the world's options
     [original]   knobs of the world that counts, where they differ from the declared ones
     [designer]   id = "tutor-v1", and its options; "auto": a language model if one is configured, else the tutor
@@ -39,7 +40,7 @@ from curricle.world import World
 LOG = logging.getLogger("curricle")
 EXPORTED = "agent"
 """Where an exported agent lies in its folder."""
-SECTIONS = ("world", "original", "designer", "agent", "schedule", "log")
+TOP, SECTIONS = ("seed", "begin"), ("world", "original", "designer", "agent", "schedule", "log")
 AUTO = "auto"
 Part = type[World] | type[Designer] | type[Agent]
 WHO: dict[str, Part] = {"world.id": World, "designer.id": Designer, "agent.id": Agent}
@@ -51,6 +52,7 @@ class Top(Options):
     """What stands outside the sections."""
 
     seed: int = Field(0, ge=0, description="The one seed; every random draw of the run is derived from it.")
+    begin: str = Field("", description="A run, or an exported agent, whose agent this run begins with.")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Config:
     log: Log
     names: Mapping[str, str]
     """How each part is to be found again: an id, or a place in code."""
+    begin: str = ""
+    """The run, or the exported agent, whose agent it begins with."""
     why: str = ""
     """Why this designer, where nobody named one."""
 
@@ -77,7 +81,8 @@ class Config:
         parts = {"world": self.world_options, "designer": self.designer_options, "agent": self.agent_options}
         tables = {name: {"id": self.names[name], **_plain(options)} for name, options in parts.items()}
         rest = {"original": dict(self.original.values), "schedule": _plain(self.schedule), "log": _plain(self.log)}
-        return {"seed": self.seed, **{name: (tables | rest)[name] for name in SECTIONS}}
+        top = {"seed": self.seed, **({"begin": self.begin} if self.begin else {})}
+        return {**top, **{name: (tables | rest)[name] for name in SECTIONS}}
 
 
 def load(source: str) -> dict[str, Any]:
@@ -108,7 +113,7 @@ def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
     for pair in sorted(pairs, key=lambda pair: pair.partition("=")[0].strip() not in WHO):  # before their options
         key, equals, text = pair.partition("=")
         *sections, name = key.strip().split(".")
-        if not equals or not name or (not sections and name != "seed") or sections[:1] == ["seed"]:
+        if not equals or not name or bool(sections) == ((sections or [name])[0] in TOP):
             raise UsageError(f"{pair!r}: write section.key=value, for example schedule.cycles=2 (or seed=1)")
         try:
             value = tomllib.loads(f"value = {text.strip()}")["value"]
@@ -154,7 +159,7 @@ def with_llm(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The same config with this language model: as its designer, or as the source of its designer's proposals."""
     table = _table(config, "designer")
     id = str(table.get("id", AUTO))
-    speaker, given = _speaker(choose.named(name), str(table.get("of", id)))
+    speaker, given = choose.speaker(choose.named(name), str(table.get("of", id)))
     if id == AUTO:
         return {**config, "designer": {**(table if speaker == "llm" else {}), "id": speaker, **given}}
     kind = find(Designer, id)
@@ -168,15 +173,11 @@ def with_llm(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**config, "designer": {**table, "of": source, "of_options": {**table.get("of_options", {}), **given}}}
 
 
-def adjusted(world: World, pairs: Sequence[str]) -> Setting:
-    """A world's original with some knobs given as `knob=value` pairs."""
-    return world.setting(override({}, [f"original.{pair}" for pair in pairs]).get("original", {}))
-
-
 def resolve(config: Mapping[str, Any]) -> Config:
     """Find every part, check every value, fill in every default."""
-    if unknown := set(config) - {*SECTIONS, "seed"}:
-        raise UsageError(f"config: unknown key {min(unknown)!r}, {nearest(min(unknown), [*SECTIONS, 'seed'])}")
+    if unknown := set(config) - {*SECTIONS, *TOP}:
+        raise UsageError(f"config: unknown key {min(unknown)!r}, {nearest(min(unknown), [*SECTIONS, *TOP])}")
+    top = checked(Top, {name: config[name] for name in TOP if name in config}, "config")
     tables: dict[str, dict[str, Any]] = {name: _table(config, name) for name in SECTIONS}
     if not tables["world"].get("id"):
         raise UsageError("config: [world] needs an id, for example id = 'crafter'")
@@ -196,7 +197,7 @@ def resolve(config: Mapping[str, Any]) -> Config:
     names = {name: _lasting_name(str(tables[name].pop("id")), part.id) for name, part in found.items()}
     options = {name: _options(part, tables[name], f"[{name}] {part.id}") for name, part in found.items()}
     return Config(
-        seed=checked(Top, {"seed": config.get("seed", 0)}, "config").seed,
+        seed=top.seed,
         world=world,
         world_options=options["world"],
         original=world().setting(tables["original"]),
@@ -207,6 +208,7 @@ def resolve(config: Mapping[str, Any]) -> Config:
         schedule=checked(Schedule, tables["schedule"], "[schedule]"),
         log=checked(Log, tables["log"], "[log]"),
         names=names,
+        begin=str(Path(top.begin).resolve()) if top.begin else "",
         why=why,
     )
 
@@ -216,6 +218,8 @@ def start(config: Config, folder: Path | str, watcher: Watcher | None = None) ->
     with _leading(config):
         parts = _build(config)
         parts[1].ready()  # what cannot be built, or begin, leaves no folder behind
+        if config.begin:
+            _load(parts[2], Path(config.begin))
         with Run.create(Path(folder), config.to_toml()) as run:
             return _train(config, parts, run, watcher)
 
@@ -231,6 +235,8 @@ def resume(folder: Path | str, watcher: Watcher | None = None) -> Scores:
         _same_skills(folder, parts[0])
         _tell_changes(folder)
         with Run.open(folder) as run:
+            if config.begin and "agent" not in run.saved:
+                _load(parts[2], Path(config.begin))
             return _train(config, parts, run, watcher)
 
 
@@ -259,9 +265,13 @@ def trained(folder: Path | str) -> tuple[Config, Agent]:
     folder = Path(folder)
     config = resolve(read_config(folder))
     agent = _newcomer(config, config.world(config.world_options, config.original))
-    exported = folder / EXPORTED
-    agent.load(exported if exported.is_dir() else read_checkpoint(folder, "agent"))
+    _load(agent, folder)
     return config, agent
+
+
+def _load(agent: Agent, folder: Path) -> None:
+    """Take up what the agent of a run, as it is now, or an exported one knows."""
+    agent.load(folder / EXPORTED if (folder / EXPORTED).is_dir() else read_checkpoint(folder, "agent"))
 
 
 def export(folder: Path | str, out: Path | str) -> None:
@@ -333,19 +343,9 @@ def _chosen(table: dict[str, Any]) -> tuple[dict[str, Any], str]:
     if table.get("model"):
         return {**table, "id": "llm"}, "auto: a model is configured"
     if found := choose.from_environment():
-        speaker, given = _speaker(found)
+        speaker, given = choose.speaker(found)
         return {**given, **(table if speaker == "llm" else {}), "id": speaker}, f"auto: {choose.VARIABLE} names a model"
     return {"id": "tutor"}, f"auto: no language model is configured, {choose.VARIABLE} is not set"
-
-
-def _speaker(given: dict[str, Any], asking: str = "") -> tuple[str, dict[str, Any]]:
-    """The designer that can talk to a model, and the options that name the model to it."""
-    kind, _, place = str(given["model"]).partition(":")
-    if kind == "local":  # the embedded model is too small for JSON
-        return "local", {"model": place} if place else {}
-    if kind == "replay" and asking in ("local", "local-v1"):
-        return "local", given
-    return "llm", given
 
 
 def _with_maker(table: dict[str, Any], suggested: Mapping[str, Any]) -> dict[str, Any]:

@@ -134,7 +134,8 @@ class Loop:
             return [scores.model_copy(update={"trained": self._trained(stretch)})]
 
         step = Step(cycle=cycle, phase="measure")
-        (scores,) = self.run.step(step, Scores, work)
+        kept = {} if "agent" in self.run.saved else {"agent": self.agent}  # one that never practised is kept, too
+        (scores,) = self.run.step(step, Scores, work, **kept)
         return scores
 
     def learn(self, cycle: int, outcomes: Sequence[Outcome], scores: Scores) -> None:

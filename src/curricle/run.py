@@ -130,9 +130,14 @@ class Run:
 
     # -- the loop's side -------------------------------------------------------------------------------------------
 
+    @property
+    def saved(self) -> Mapping[str, str]:
+        """Checkpoint folder of each part that was saved, as of the last marker."""
+        return self.markers[-1].saved if self.markers else {}
+
     def restore(self, parts: Mapping[str, Saved]) -> None:
         """Bring agent and designer to where the last marker left them."""
-        for name, checkpoint in (self.markers[-1].saved if self.markers else {}).items():
+        for name, checkpoint in self.saved.items():
             folder = self.folder / CHECKPOINTS / checkpoint
             if not folder.is_dir():
                 raise RunDamaged(f"{folder} is missing; the run cannot be resumed without it")
@@ -148,18 +153,14 @@ class Run:
         self._started = time.monotonic()
         records = list(work())
         self._append(FILES[kind], "".join(_tagged(step, record) for record in records))
-        saved = dict(self.markers[-1].saved) if self.markers else {}
-        saved |= {name: self._checkpoint(name, part) for name, part in parts.items()}
+        saved = {**self.saved, **{name: self._checkpoint(name, part) for name, part in parts.items()}}
         self._mark(Marker(step=step, lengths={name: self._length(name) for name in TRIMMED}, saved=saved))
         return records
 
     def metrics(self, step: Step, at: int, figures: Mapping[str, float]) -> None:
         """Append figures of the running step; `at` is the budget spent since the run began."""
-        plain = {name: float(value) for name, value in figures.items()}
-        finite = {name: value if math.isfinite(value) else None for name, value in plain.items()}  # JSON has no NaN
-        self._append(
-            METRICS, json.dumps({"at": at, "cycle": step.cycle, "phase": step.phase} | finite) + "\n", sync=False
-        )
+        finite = {name: float(v) if math.isfinite(v) else None for name, v in figures.items()}  # JSON has no NaN
+        self._note(METRICS, {"at": at, "cycle": step.cycle, "phase": step.phase} | finite)
 
     def keep(self, step: Step, exchange: Exchange) -> None:
         """Store an exchange with a language model, whatever becomes of the step it belongs to."""
@@ -217,7 +218,7 @@ class Run:
 
     def _prune(self) -> None:
         """Remove checkpoints that no longer count: older ones, and those of a step that was never marked."""
-        current = set(self.markers[-1].saved.values()) if self.markers else set()
+        current = set(self.saved.values())
         with self._writing(self.folder / CHECKPOINTS):
             for path in (self.folder / CHECKPOINTS).glob("*-*"):
                 if path.name not in current and path.is_dir():

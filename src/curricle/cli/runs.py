@@ -9,7 +9,7 @@ import tomli_w
 import typer
 
 from curricle import config, ranks
-from curricle.cli.shell import Knobs, Run, Set, app, err, out, say, tell
+from curricle.cli.shell import Knobs, Run, Set, adjusted, app, err, out, say, tell
 from curricle.designer import OfOptions
 from curricle.loop import test_scores
 from curricle.watcher import Watcher
@@ -25,6 +25,7 @@ def run(
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Who learns (see `agents`).")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the whole run.")] = None,
+    begin: Annotated[Path | None, typer.Option(help="A run or an exported agent: begin with its agent.")] = None,
     llm: Annotated[
         str | None, typer.Option(help="Its language model: hand, replay:RUN, local, a name, or name@http://...")
     ] = None,
@@ -40,7 +41,7 @@ def run(
     chosen = config.load(source)
     given = {"designer.id": designer, "agent.id": agent, "seed": seed}
     named = [f"{key}={value}" for key, value in given.items() if value is not None]
-    chosen = config.override(chosen, named)
+    chosen = config.override(chosen, named) | ({"begin": str(begin)} if begin else {})
     if llm is not None:
         chosen = config.with_llm(chosen, llm)
     resolved = config.resolve(config.override(chosen, pairs or []))
@@ -132,7 +133,7 @@ def evaluate(
 
     settled, agent = config.trained(folder)
     if knobs:
-        agent.world.original = config.adjusted(agent.world, knobs)
+        agent.world.original = adjusted(agent.world, knobs)
     scores = test_scores(agent, seeds or settled.schedule.test_seeds, episodes or settled.schedule.test_episodes)
     out.print(scores_table(scores, ", ".join([settled.world.id, settled.agent.id, *(knobs or [])])))
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from curricle import config
-from curricle.cli.shell import Knobs, Run, WorldName, app, say
+from curricle.cli.shell import Knobs, Run, WorldName, adjusted, app, say
 from curricle.errors import UsageError
 from curricle.registry import find
 from curricle.world import TaskWorld, VectorWorld, World, WorldVector
@@ -31,7 +31,7 @@ def play(
             raise UsageError("--window is for playing yourself; an agent is watched in the terminal, or filmed")
         watch(_performance(agent, kind, knobs, seed), sys.stdout)
         return
-    game = Game(made := kind(), config.adjusted(made, knobs or []), seed)
+    game = Game(made := kind(), adjusted(made, knobs or []), seed)
     if window:
         in_window(game)
     else:
@@ -68,7 +68,7 @@ def look(
 
     kind = _simulator(world)
     made = kind()
-    vector = made.vector([config.adjusted(made, knobs or [])] * count)
+    vector = made.vector([adjusted(made, knobs or [])] * count)
     vector.reset(seed=list(range(seed, seed + count)))
     out_folder.mkdir(parents=True, exist_ok=True)
     for index in range(count):
@@ -94,5 +94,5 @@ def _performance(folder: Path, kind: type[VectorWorld], knobs: list[str] | None,
         raise UsageError(f"{folder} is a run in {settled.world.id}" + (text and f", a world{text}"))
     design = agent.world.unaltered()
     if knobs:
-        design = design.model_copy(update={"setting": config.adjusted(agent.world, knobs).values})
+        design = design.model_copy(update={"setting": adjusted(agent.world, knobs).values})
     return agent.perform(design, seed)

@@ -1,10 +1,15 @@
 """What every command shares: the app, the two consoles, and arguments that several commands take."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+
+from curricle.config import override
+from curricle.setting import Setting
+from curricle.world import World
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,3 +39,8 @@ def say(text: object) -> None:
 def tell(text: object) -> None:
     """The same, on stderr."""
     err.print(str(text), highlight=False, soft_wrap=True, markup=False)
+
+
+def adjusted(world: World, pairs: Sequence[str]) -> Setting:
+    """A world's original with some knobs given as `knob=value` pairs."""
+    return world.setting(override({}, [f"original.{pair}" for pair in pairs]).get("original", {}))

@@ -78,7 +78,8 @@ def _started(folder: Path) -> str:
 
 def _plain(config: Mapping[str, Any]) -> str:
     """A config without what may differ between runs of one row."""
-    return json.dumps({key: value for key, value in config.items() if key not in ("seed", "log")}, sort_keys=True)
+    same = {key: value for key, value in config.items() if key not in ("seed", "log", "begin")}
+    return json.dumps(same | {"begun": "begin" in config}, sort_keys=True)  # each seed may have a beginning of its own
 
 
 def _name(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> str:
