@@ -212,7 +212,7 @@ def test_divergence_and_likelihood_of_two_tokens():
 
 
 @pytest.mark.parametrize("lora", [0, 4])
-def test_logits_are_of_the_tokens_a_model_said_itself_and_do_not_hang_on_padding(lora):
+def test_logits_are_of_the_tokens_a_model_said_itself_and_do_not_hang_on_padding(lora, monkeypatch):
     """Beside the whole model's, row by row: its last layer is made to look at few places, and is as it was after."""
     one = causal(lora=lora)
     examples = [Example([5, 6], [7, 8, 9], 1.0, [1, 0, 1]), Example([1, 2, 3, 4], [1], 1.0), Example([9], [7], 1, [0])]
@@ -221,6 +221,9 @@ def test_logits_are_of_the_tokens_a_model_said_itself_and_do_not_hang_on_padding
         first, second = (one.model(torch.tensor([e.prompt + e.reply])).logits[0] for e in examples[:2])
     assert tokens.tolist() == [7, 9, 1] and rows.tolist() == [0, 0, 1]
     assert torch.allclose(logits, torch.stack([first[1], first[3], second[3]]), atol=1e-5)
+    monkeypatch.setattr(one.model, "get_output_embeddings", lambda: torch.nn.Linear(1, 1))  # one that is not asked
+    with torch.no_grad():
+        assert torch.allclose(token_logits(one.model, examples, one.tokenizer.pad_token_id)[0], logits, atol=1e-5)
 
 
 def test_padding_may_look_at_everything_and_changes_nothing():

@@ -5,8 +5,9 @@ of a softmax over nothing, and of its gradient, is each kernel's own affair. On 
 no number, for the same batch that torch's other kernels had finite ones for. Nobody reads what padding makes of itself,
 so it may look at everything.
 
-Nor is cuDNN's asked here: it plans anew for every shape, forward and backward, which takes longer than a small model's
-whole pass, and conversations hardly ever have the shape of the ones before.
+Nor is cuDNN's asked here: it plans anew for every shape, and conversations hardly ever have the shape of the ones
+before. In a profile of a small model on an H200 attention's calls were 37 % of the time of all passes, 1.4 ms of the
+host each, while the GPU was idle for most of it.
 """
 
 from collections.abc import Iterator

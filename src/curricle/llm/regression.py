@@ -58,9 +58,11 @@ def token_logits(model: Any, examples: Sequence[Example], pad: int) -> tuple[Any
         own[row, start:end] = True if e.mask is None else torch.tensor(e.mask, dtype=torch.bool)
     device = next(model.parameters()).device
     ids, own = ids.to(device), own.to(device)
-    with lightly(model), _narrowed(model, own.roll(-1, 1)):  # a token is foretold where the one before it stands
-        logits = model(input_ids=ids, use_cache=False).logits[0]
-    return logits.float(), ids[own], own.nonzero()[:, 0]
+    chosen = own.roll(-1, 1)  # a token is foretold where the one before it stands
+    with lightly(model), _narrowed(model, chosen):
+        logits = model(input_ids=ids, use_cache=False).logits
+    kept = logits[chosen] if logits.shape[:2] == ids.shape else logits[0]  # some models do without their last layer
+    return kept.float(), ids[own], own.nonzero()[:, 0]
 
 
 @contextmanager
