@@ -32,8 +32,17 @@ from typing import Any
 from intervals import interval
 
 from curricle import config
+from curricle.errors import RunError
 from curricle.records import Outcome, Scores
-from curricle.run import CONFIG, read_config, read_environment, read_metrics, read_records, read_timings
+from curricle.run import (
+    CONFIG,
+    read_checkpoint,
+    read_config,
+    read_environment,
+    read_metrics,
+    read_records,
+    read_timings,
+)
 from curricle.watcher import Watcher
 
 BASE = Path(__file__).parent.parent / "configs" / "genenv-small.toml"
@@ -101,7 +110,7 @@ the tool tasks it writes seldom ask for what their gold does (`written.py`): the
 
 COLUMNS = (
     *("arm", "seeds", "agent samples", "held-out score", "mean of the last three"),
-    *("more than `agent_only`, by seed", "success in the designs by cycle"),
+    *("that less `agent_only`'s, by seed (pairs)", "success in the designs by cycle"),
 )
 
 
@@ -193,6 +202,8 @@ def run(args: argparse.Namespace) -> None:
             print(f"{name}, seed {seed}: {folder}", flush=True)
             try:
                 if (folder / CONFIG).exists():
+                    if bool(begin) != ("begin" in read_config(folder)):
+                        sys.exit(f"{folder} was begun {'without' if begin else 'with'} --share; go on as it was begun")
                     config.resume(folder, clock)
                 else:
                     config.start(config.resolve(arm(base, name) | {"seed": seed} | begin), folder, clock)
@@ -211,8 +222,11 @@ def _folder(args: argparse.Namespace, name: str, seed: int) -> Path:
 
 
 def _finished(folder: Path) -> bool:
-    """Whether a run of one test has come to its end."""
-    return (folder / CONFIG).exists() and bool(read_records(folder, Scores))
+    """Whether a run has an agent to begin with."""
+    try:
+        return read_checkpoint(folder, "agent").is_dir()
+    except RunError:
+        return False
 
 
 def side_by_side(args: argparse.Namespace) -> None:
@@ -228,6 +242,8 @@ def side_by_side(args: argparse.Namespace) -> None:
     first = ["before"] if args.share else []  # the others wait for it
     with ThreadPoolExecutor(args.processes) as pool:
         for arms in (first, [name for name in args.arms if name not in first]):
+            if time.monotonic() > end:
+                return
             if failed := sum(code != 0 for code in pool.map(one, itertools.product(args.seeds, arms))):
                 sys.exit(f"{failed} runs failed; the same command tries them again")
 
@@ -249,7 +265,7 @@ def table(args: argparse.Namespace) -> None:
             f"{mine[0]['samples']:,}",
             interval([row["held_out"][-1] for row in mine]),
             interval([late[name, row["seed"]] for row in mine]),
-            interval(gains) if gains and name != alone else "-",
+            f"{interval(gains)} ({len(gains)})" if gains and name != alone else "-",
             " ".join(f"{statistics.fmean(rates):.2f}".lstrip("0") for rates in courses) or "-",
         )
         print("| " + " | ".join(map(str, cells)) + " |")

@@ -42,20 +42,23 @@ def test_one_that_never_practised_is_kept_and_can_be_begun_with(trained, tmp_pat
     assert curricle("eval", tmp_path / "tested").returncode == 0
 
 
-def test_a_run_that_was_stopped_goes_on_from_its_beginning_or_without_it(trained, tmp_path):
-    """Before its first checkpoint it needs the other run again; afterwards that may be gone."""
+def test_a_run_that_was_stopped_goes_on_without_the_other_one(trained, tmp_path):
+    """Whether before its first step or after it; only one that had no time for a copy needs the other run again."""
     folder, _ = trained
     other = shutil.copytree(folder, tmp_path / "other")
     plain = begun(PLAIN, other)
     expected = config.start(plain, tmp_path / "whole")
-    with Run.create(tmp_path / "killed", plain.to_toml()):
+    with Run.create(tmp_path / "at once", plain.to_toml()):
         pass
-    assert config.resume(tmp_path / "killed") == expected
-    shutil.rmtree(other)
-    assert config.resume(tmp_path / "killed") == expected
+    assert config.resume(tmp_path / "at once") == expected
+    with Run.create(tmp_path / "early", plain.to_toml(), agent=config.trained(other)[1]):
+        pass
+    (tmp_path / "early" / "checkpoints" / "99999-agent").mkdir()  # as a copy that was cut off
     with Run.create(tmp_path / "lost", plain.to_toml()):
         pass
-    with pytest.raises(RunError, match="other has no agent yet"):
+    shutil.rmtree(other)
+    assert config.resume(tmp_path / "early") == expected == config.resume(tmp_path / "whole")
+    with pytest.raises(RunError, match="other is not a run folder"):
         config.resume(tmp_path / "lost")
 
 
@@ -72,15 +75,18 @@ def test_what_cannot_be_begun_with_leaves_no_folder(tmp_path):
         config.override(PLAIN, ["begin.x=1"])
 
 
-def test_the_command_line_takes_it_and_seeds_with_a_beginning_each_are_one_row(trained, tmp_path):
-    folder, scores = trained
-    world = PLAIN["world"]["id"]
+def test_the_command_line_takes_it_and_compare_tells_beginnings_apart(trained, tmp_path):
+    """Seeds that began with a run of the same seed each are one row; others are not."""
+    _, scores = trained
     sets = [word for key, value in ONLY_TESTS["schedule"].items() for word in ("--set", f"schedule.{key}={value}")]
+    world, runs = PLAIN["world"]["id"], []
     for seed in (0, 1):
-        other = shutil.copytree(folder, tmp_path / f"beginning-{seed}")
-        out = tmp_path / f"run-{seed}"
-        done = curricle("run", world, "--begin", other, "--out", out, "--seed", seed, *sets)
+        config.start(config.resolve({**PLAIN, "seed": seed}), tmp_path / f"first-{seed}")
+    for seed, other in ((0, "first-0"), (1, "first-1"), (0, "first-1")):
+        runs.append(tmp_path / f"run-{seed}-{other}")
+        done = curricle("run", world, "--begin", tmp_path / other, "--out", runs[-1], "--seed", seed, *sets)
         assert done.returncode == 0, done.stderr
-        assert read_records(out, Scores)[-1][1].skills == scores.skills
-    shown = curricle("compare", tmp_path / "run-0", tmp_path / "run-1").stdout
-    assert "2 (2)" in shown, shown
+    assert read_records(runs[0], Scores)[-1][1].skills == scores.skills
+    shown = curricle("compare", *runs, tmp_path / "first-0").stdout
+    assert "left out" not in shown and "begin=first-0" in shown and "begin=first-1" in shown, shown
+    assert [line.count("2 (2)") for line in shown.splitlines() if "begin=first-0" in line] == [1], shown

@@ -310,6 +310,10 @@ def test_the_pool_is_read_by_others(tmp_path):
     assert rows[0]["prompt"] == [{"role": "user", "content": "a"}] and rows[0]["data_source"] == "pick-v1"
     assert rows[0]["reward_model"] == {"style": "rule", "ground_truth": '"a"'} and rows[0]["ability"] == "vowel"
     assert pools.read(tmp_path / pools.TRAIN) == list(one.pool.values())
+    same, other = agent(), agent(Solved())
+    for another in (same, other):
+        another.load(tmp_path)
+    assert same.pool == one.pool and not other.pool, "another world could not judge its tasks"
     (tmp_path / pools.TRAIN).write_bytes(b"junk")
     with pytest.raises(RunDamaged, match=pools.TRAIN):
         one.load(tmp_path)

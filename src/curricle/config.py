@@ -220,7 +220,8 @@ def start(config: Config, folder: Path | str, watcher: Watcher | None = None) ->
         parts[1].ready()  # what cannot be built, or begin, leaves no folder behind
         if config.begin:
             _load(parts[2], Path(config.begin))
-        with Run.create(Path(folder), config.to_toml()) as run:
+        begun = {"agent": parts[2]} if config.begin else {}
+        with Run.create(Path(folder), config.to_toml(), **begun) as run:
             return _train(config, parts, run, watcher)
 
 
@@ -235,7 +236,7 @@ def resume(folder: Path | str, watcher: Watcher | None = None) -> Scores:
         _same_skills(folder, parts[0])
         _tell_changes(folder)
         with Run.open(folder) as run:
-            if config.begin and "agent" not in run.saved:
+            if config.begin and "agent" not in run.saved:  # it was killed before it had a copy
                 _load(parts[2], Path(config.begin))
             return _train(config, parts, run, watcher)
 
@@ -271,6 +272,7 @@ def trained(folder: Path | str) -> tuple[Config, Agent]:
 
 def _load(agent: Agent, folder: Path) -> None:
     """Take up what the agent of a run, as it is now, or an exported one knows."""
+    read_config(folder)  # says so if it is neither
     agent.load(folder / EXPORTED if (folder / EXPORTED).is_dir() else read_checkpoint(folder, "agent"))
 
 

@@ -34,6 +34,7 @@ from curricle.environment import environment
 from curricle.errors import RunBusy, RunDamaged, RunError, RunUnwritable
 from curricle.records import Design, Exchange, FrozenMap, Outcome, Record, Scores
 
+L = TypeVar("L", bound=Record)
 R = TypeVar("R", Design, Outcome, Scores)
 
 CONFIG, JOURNAL, METRICS, EXCHANGES = "config.toml", "journal.jsonl", "metrics.jsonl", "exchanges.jsonl"
@@ -97,8 +98,8 @@ class Run:
         self._started = time.monotonic()
 
     @classmethod
-    def create(cls, folder: Path, config: Mapping[str, Any]) -> "Run":
-        """Make a new run folder; one that already holds anything but an unborn run is refused."""
+    def create(cls, folder: Path, config: Mapping[str, Any], **parts: Saved) -> "Run":
+        """Make a new run folder, unless it holds anything but an unborn run; what `parts` begin as is kept in it."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _refuse_occupied(folder)
@@ -109,6 +110,9 @@ class Run:
             _refuse_occupied(folder)  # again, now that nobody else can begin a run in it
             run._write(CONFIG, tomli_w.dumps(config).encode())
             run._note(ENVIRONMENT, {"started": _now(), **environment(read_config(folder), ranks.count())})
+            for name, part in parts.items():
+                whole = folder / CHECKPOINTS / run._checkpoint(name, part, 99_999)
+                whole.rename(whole.with_name(f"00000-{name}"))
         except BaseException:
             run._lock.release()
             raise
@@ -132,8 +136,9 @@ class Run:
 
     @property
     def saved(self) -> Mapping[str, str]:
-        """Checkpoint folder of each part that was saved, as of the last marker."""
-        return self.markers[-1].saved if self.markers else {}
+        """Checkpoint folder of each part that was saved: as of the last marker, or before the first step."""
+        first = {path.name.partition("-")[2]: path.name for path in (self.folder / CHECKPOINTS).glob("00000-*")}
+        return self.markers[-1].saved if self.markers else first
 
     def restore(self, parts: Mapping[str, Saved]) -> None:
         """Bring agent and designer to where the last marker left them."""
@@ -153,7 +158,7 @@ class Run:
         self._started = time.monotonic()
         records = list(work())
         self._append(FILES[kind], "".join(_tagged(step, record) for record in records))
-        saved = {**self.saved, **{name: self._checkpoint(name, part) for name, part in parts.items()}}
+        saved = {**self.saved, **{n: self._checkpoint(n, part, len(self.markers) + 1) for n, part in parts.items()}}
         self._mark(Marker(step=step, lengths={name: self._length(name) for name in TRIMMED}, saved=saved))
         return records
 
@@ -202,8 +207,8 @@ class Run:
         self._note(TIMINGS, {**marker.step.model_dump(), "seconds": time.monotonic() - self._started, "at": _now()})
         self._prune()
 
-    def _checkpoint(self, name: str, part: Saved) -> str:
-        folder = self.folder / CHECKPOINTS / f"{len(self.markers) + 1:05}-{name}"
+    def _checkpoint(self, name: str, part: Saved, number: int) -> str:
+        folder = self.folder / CHECKPOINTS / f"{number:05}-{name}"
         with self._writing(folder):
             folder.mkdir(parents=True)
             try:
@@ -332,9 +337,6 @@ def _tagged(step: Step, record: Record) -> str:
     return json.dumps({**step.model_dump(), **json.loads(record.to_json())}, ensure_ascii=False) + "\n"
 
 
-L = TypeVar("L", bound=Record)
-
-
 def _tagged_lines(path: Path, kind: type[L]) -> list[tuple[Step, L]]:
     """The records of a file with their steps: what `_tagged` wrote."""
     found = []
@@ -363,8 +365,7 @@ def _whole_lines(path: Path) -> list[bytes]:
     if not path.exists():
         return []
     try:
-        lines = path.read_bytes().split(b"\n")
-        return [line + b"\n" for line in lines[:-1]]
+        return [line + b"\n" for line in path.read_bytes().split(b"\n")[:-1]]
     except OSError as error:
         raise RunDamaged(f"{path} cannot be read: {error}") from error
 

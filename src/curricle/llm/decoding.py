@@ -17,7 +17,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import sdpa_kernel
 
+from curricle.llm.attention import KERNELS
 from curricle.llm.extra import needed
 
 SHORTEST = 64
@@ -87,7 +89,7 @@ class Decoder:
             tokens = key[0] * _length(*key[1:3])
             if tokens > self.room.tokens:  # what was captured knows the old place only
                 self.loops.clear()
-                self.room = _Room(_ceiling(tokens) if self.on_gpu else tokens)
+                self.room = _Room(max(tokens, min(_ceiling(tokens), self.tokens)) if self.on_gpu else tokens)
             elif len(self.loops) >= KEPT:
                 del self.loops[next(iter(self.loops))]
             loop = _Loop(self, *key)
@@ -281,9 +283,10 @@ def _attend(
     rows, heads, width, size = query.shape
     shared = key.shape[1]
     if width > 1:
-        out = F.scaled_dot_product_attention(
-            query, key, value, is_causal=True, scale=scaling, enable_gqa=heads != shared
-        )
+        with sdpa_kernel(KERNELS):
+            out = F.scaled_dot_product_attention(
+                query, key, value, is_causal=True, scale=scaling, enable_gqa=heads != shared
+            )
     else:
         side_by_side = query.reshape(rows, shared, heads // shared, size)
         out = F.scaled_dot_product_attention(side_by_side, key, value, attn_mask=attention_mask, scale=scaling)

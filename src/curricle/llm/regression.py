@@ -61,7 +61,7 @@ def token_logits(model: Any, examples: Sequence[Example], pad: int) -> tuple[Any
     chosen = own.roll(-1, 1)  # a token is foretold where the one before it stands
     with lightly(model), _narrowed(model, chosen):
         logits = model(input_ids=ids, use_cache=False).logits
-    kept = logits[chosen] if logits.shape[:2] == ids.shape else logits[0]  # some models do without their last layer
+    kept = logits[chosen] if logits.shape[:2] == ids.shape else logits[0]  # some models do not call the head they name
     return kept.float(), ids[own], own.nonzero()[:, 0]
 
 

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from curricle.errors import UsageError
+from curricle.errors import RunError, UsageError
 from curricle.records import Scores, leaves
 from curricle.run import read_config, read_environment, read_records
 from curricle.views.table import finished
@@ -78,14 +78,24 @@ def _started(folder: Path) -> str:
 
 def _plain(config: Mapping[str, Any]) -> str:
     """A config without what may differ between runs of one row."""
-    same = {key: value for key, value in config.items() if key not in ("seed", "log", "begin")}
-    return json.dumps(same | {"begun": "begin" in config}, sort_keys=True)  # each seed may have a beginning of its own
+    same = {key: value for key, value in config.items() if key not in ("seed", "log")}
+    return json.dumps(same | {"begin": _beginning(config)}, sort_keys=True)
+
+
+def _beginning(config: Mapping[str, Any]) -> str:
+    """What a run began with; that of each seed may be a run of the same seed, and they are alike if those are."""
+    try:
+        other = read_config(Path(config["begin"])) if "begin" in config else {}
+    except RunError:  # it may be gone
+        other = {}
+    return _plain(other) if other and other["seed"] == config["seed"] else str(config.get("begin", ""))
 
 
 def _name(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> str:
     """World, designer and agent, and all that differs from the first run."""
     parts = [str(config[part]["id"]).rpartition("/")[2] for part in ("world", "designer", "agent")]
-    known = {"seed", "world.id", "designer.id", "agent.id"}
+    parts += [f"begin={Path(config['begin']).name}"] if "begin" in config else []
+    known = {"seed", "begin", "world.id", "designer.id", "agent.id"}
     for key, value in leaves(config):
         if key in known or key.startswith("log."):
             continue

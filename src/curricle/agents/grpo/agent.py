@@ -171,7 +171,8 @@ class GRPO(Agent):
         known, handed = state.get("turn", (0, 0))
         self.warmed, self.turn = ranks.told((int(state.get("warmed", 0)), (int(known), int(handed))))
         if ranks.number() == 0:
-            self.pool = {_key(row.task): row for row in pools.read(folder / pools.TRAIN)}
+            rows = pools.read(folder / pools.TRAIN)
+            self.pool = {_key(row.task): row for row in rows if row.source == self.world.id}  # it may come from another
 
     def _warm_up(self, report: Report = lambda done, figures: None) -> None:
         """Imitate, the first time anything is asked of it; part of its starting point, so it costs no budget.
