@@ -29,6 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import torch
 from intervals import interval
 
 from curricle import config
@@ -68,12 +69,12 @@ WORLDS: dict[str, list[str]] = {
         "designer.temperature=1.0",
         "agent.tasks=32",
         "agent.warm=80",
-        "agent.rate=1e-4",
+        "agent.rate=5e-5",
         "agent.micro=32",
-        "agent.sample_batch=256",
+        "agent.sample_batch=128",
         "schedule.cycles=6",
-        "schedule.per_cycle=2048",
-        "schedule.save_every=2048",
+        "schedule.per_cycle=1536",
+        "schedule.save_every=1536",
         "schedule.test_episodes=21",
     ],
     "sums": [
@@ -128,6 +129,8 @@ class Clock(Watcher):
         """Called before every step."""
         if time.monotonic() > self.end:
             raise TimeUp
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # runs beside this one may need what the last step needed
 
 
 def arm(base: dict[str, Any], name: str) -> dict[str, Any]:

@@ -157,6 +157,8 @@ def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
     one.practise([home], 16, seed=0, report=lambda done, figures: seen.append(figures.get("practice/kl")))
     assert abs(seen[-1]) < 1e-5, "the first update starts where the warm-up ended"
     assert not torch.allclose(odds(one), cold, atol=1e-2)
+    steps = {float(state["step"]) for state in one.causal.optimizer.state.values()}
+    assert steps == {1.0}, "the optimiser, too, begins there"
     one.practise([home], 64, seed=1, report=lambda done, figures: seen.append(figures.get("practice/kl")))
     one.save(make(tmp_path / "one"))
     other.load(tmp_path / "one")

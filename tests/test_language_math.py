@@ -136,7 +136,7 @@ def test_the_gradient_of_an_update_is_that_of_grpo():
         log_p = logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1))[:, 0]
         mask = torch.tensor(one.mask, dtype=torch.float32)
         advantage = whole[row] + 0.5 * torch.tensor(steps[row][: len(one.ids)])
-        loss = loss - (log_p * advantage * mask).sum() / mask.sum() / 2
+        loss = loss - (log_p * advantage * mask).sum() / sum(sum(one.mask) for one in kept)  # all tokens weigh the same
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_([p for _, p in model.trained()], 1.0)
     assert norm > 0.01
@@ -183,7 +183,7 @@ def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(l
         now, apart, mask = kl(row)
         moved = (now - now.detach()).exp()  # 1; its slope is that of the log-odds
         apart = apart if trl else apart * moved
-        loss = loss + ((0.3 * apart - moved * advantage) * mask).sum() / mask.sum() / 2
+        loss = loss + ((0.3 * apart - moved * advantage) * mask).sum() / sum(map(sum, own))
     loss.backward()
     torch.nn.utils.clip_grad_norm_([p for _, p in model.trained()], 1.0)
     expected = {name: p.grad.clone() for name, p in model.trained()}

@@ -109,6 +109,7 @@ def test_a_batch_has_as_many_rows_as_its_memory_holds(monkeypatch):
 def test_lengths_are_padded_by_half_a_doubling_at_most():
     assert [decoding._ceiling(n) for n in (1, 2, 3, 64, 65, 97, 520, 769)] == [1, 2, 3, 64, 96, 128, 768, 1024]
     assert all(n <= decoding._ceiling(n) < 1.5 * n for n in range(1, 3000))
+    assert [decoding._rows(n) for n in (1, 2, 5, 17, 64, 65, 129, 600)] == [1, 4, 16, 64, 64, 128, 256, 1024]
 
 
 def test_the_speaker_of_a_gpu_has_the_adapter_merged():

@@ -60,7 +60,7 @@ def test_the_updates_of_two_ranks_are_those_of_one(options, launched, tmp_path):
 
 
 def test_a_hand_computed_gradient(launched, tmp_path):
-    """One update of plain policy gradient: mean over rows of advantage times the gradient of the mean log-probability.
+    """One update of plain policy gradient: mean over all tokens of advantage times the gradient of log-probability.
 
     At the first update the odds have not moved, so the clipped ratio is 1 and its gradient that of the log-probability.
     """
@@ -77,7 +77,7 @@ def test_a_hand_computed_gradient(launched, tmp_path):
         logits = model(input_ids=torch.tensor([one.prompt + one.ids])).logits[0, len(one.prompt) - 1 : -1]
         said = logits.log_softmax(-1)[torch.arange(len(one.ids)), torch.tensor(one.ids)]
         mask = torch.tensor(one.mask)
-        (-advantage / 4 * (said * mask).sum() / mask.sum()).backward()
+        (-advantage * (said * mask).sum() / sum(sum(one.mask) for one in tries)).backward()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     figures, _ = json.loads((folder / "told.json").read_text())
     assert figures[0]["practice/grad_norm"] == pytest.approx(float(norm), rel=1e-4)

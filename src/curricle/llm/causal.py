@@ -28,6 +28,7 @@ from curricle.errors import ModelError, RunDamaged
 from curricle.llm import shards, zero
 from curricle.llm.attention import mend
 from curricle.llm.extra import needed
+from curricle.llm.norms import fused
 from curricle.llm.unpack import unpacked
 from curricle.records import Options
 from curricle.seeds import derive
@@ -122,11 +123,14 @@ class Causal:
     def begin(self) -> None:
         """Take the model as it is now for the one it began as: a warm-up is part of where it starts.
 
-        Otherwise a KL term would pull it back to what it was before, and unlearn what the warm-up taught.
+        Otherwise a KL term would pull it back to what it was before, and unlearn what the warm-up taught. Its optimiser
+        begins anew, too: it would go on as the warm-up went, and measure steps by gradients of another size.
         """
         with torch.no_grad():
             for _, p, began in self._beginnings():
                 shards.take(began, shards.whole(p))
+        for _, p in self.trained():
+            shards.remember(self.optimizer, p, None, {})
 
     def _beginnings(self) -> Iterator[tuple[str, Any, Any]]:
         """What is trained, by name, beside what it began as, which from now on lies in a place of its own."""
@@ -193,7 +197,7 @@ class Causal:
 
 @contextmanager
 def lightly(model: Any) -> Iterator[None]:
-    """For as long as it lasts, an adapter on a halved base on a GPU computes as that does.
+    """For as long as it lasts, an adapter on a halved base on a GPU computes as that does, and norms are one kernel.
 
     Otherwise what goes into each of its layers is cast to float32, and kept so for the gradient, and back again.
     """
@@ -202,6 +206,7 @@ def lightly(model: Any) -> Iterator[None]:
         if first.is_cuda and first.dtype == torch.bfloat16 and hasattr(model, "peft_config"):
             stack.enter_context(torch.autocast("cuda", torch.bfloat16))
             stack.enter_context(importlib.import_module("peft.helpers").disable_input_dtype_casting(model))
+            stack.enter_context(fused(model))
         yield
 
 

@@ -4,14 +4,16 @@ Prompts begin at the left and are padded at the right, so plain causal attention
 token: that one opens the decoding. A prompt that several rows share is read once. From then on every row writes into
 the same column of the cache, and a mask says which columns a row may look at. Heads that share keys are laid side by
 side like queries, so keys are never copied for them. Shapes run one at a time, so all keep their columns in the same
-memory, and a conversation's next turn seldom needs a capture. On a CPU the same steps run one by one, unpadded.
+memory, and a conversation's next turn seldom needs a capture. On a GPU columns that the mask hides are not read, all
+those of rows that have ended among them (`kernels.py`). On a CPU the same steps run one by one, unpadded.
 
 `replies` draws what rows say; `told` leaves it to its caller, who sees the scores of every next token.
 """
 
+import functools
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -21,6 +23,7 @@ from torch.nn.attention import sdpa_kernel
 
 from curricle.llm.attention import KERNELS
 from curricle.llm.extra import needed
+from curricle.llm.norms import fused
 
 SHORTEST = 64
 """On a GPU prompts are padded to this length, or 1.5, 2, 3, 4, 6, ... times it: each new shape is captured anew."""
@@ -28,6 +31,8 @@ BYTES = 1 << 33
 """Most memory of a batch's cache, which has to fit beside two players."""
 READ = 1 << 15
 """Most tokens of prompts that are read at a time, for a model's wide layers need much more memory than its cache."""
+FEW = 64
+"""Rows up to which a step takes as long for one as for all."""
 KEPT = 64
 """Shapes that are kept, on a GPU as a graph each; those not used for longest make room."""
 LOOK = 16
@@ -205,6 +210,7 @@ class _Loop:
         chosen = torch.where(self.done, self.owner.pad, chosen)
         self.said.index_copy_(1, self.step, chosen[:, None])
         self.done |= (chosen[:, None] == self.ends).any(1)
+        self.mask.masked_fill_(self.done[:, None, None, None], -torch.inf)  # who has ended looks at nothing any more
         self.token.copy_(chosen[:, None])
 
     def _captured(self) -> Any:
@@ -289,30 +295,35 @@ def _attend(
             )
     else:
         side_by_side = query.reshape(rows, shared, heads // shared, size)
-        out = F.scaled_dot_product_attention(side_by_side, key, value, attn_mask=attention_mask, scale=scaling)
+        look = _look() if query.is_cuda else None
+        if look is not None and value.shape == key.shape:
+            out = look(side_by_side, key, value, attention_mask[:, 0, 0], size**-0.5 if scaling is None else scaling)
+        else:
+            out = F.scaled_dot_product_attention(side_by_side, key, value, attn_mask=attention_mask, scale=scaling)
         out = out.reshape(rows, heads, 1, -1)
     return out.transpose(1, 2).contiguous(), None
 
 
+@functools.cache
+def _look() -> Any:
+    """Attention that reads what it may look at only; None where there is no Triton."""
+    try:
+        return importlib.import_module("curricle.llm.kernels").look
+    except ImportError:
+        return None
+
+
 @contextmanager
 def _quickly(model: Any) -> Iterator[None]:
-    """Let a model attend our way for a while, and normalise in one kernel instead of six."""
+    """Let a model attend our way for a while, and normalise in one kernel."""
     config = model.config.get_text_config()
     before = config._attn_implementation
-    norms = [module for module in model.modules() if hasattr(module, "variance_epsilon")]  # RMSNorm, as most have it
     config._attn_implementation = ATTENTION
-    for norm in norms:
-        norm.forward = partial(_normed, norm)
     try:
-        yield
+        with fused(model):
+            yield
     finally:
         config._attn_implementation = before
-        for norm in norms:
-            del norm.forward
-
-
-def _normed(norm: Any, x: Tensor) -> Tensor:
-    return F.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
 def _length(width: int, most: int) -> int:
@@ -321,8 +332,9 @@ def _length(width: int, most: int) -> int:
 
 
 def _rows(count: int) -> int:
-    """The next power of four: rows too many cost less than capturing one shape more."""
-    return 1 << 2 * -(-(count - 1).bit_length() // 2)
+    """The next power of two, or of four where rows are few: there, one too many costs less than another capture."""
+    bits = (count - 1).bit_length()
+    return 1 << (bits if count > FEW else 2 * -(-bits // 2))
 
 
 def _ceiling(count: int) -> int:

@@ -117,7 +117,7 @@ def config(trl: Any, options: LearningOptions, on_gpu: bool, folder: Path) -> An
         "num_iterations": options.iterations,
         "max_completion_length": options.most_tokens,
         "temperature": options.temperature,
-        "loss_type": "grpo",
+        "loss_type": "dapo",  # all tokens weigh the same; with a mean a reply ("grpo") short ones drown the others
         "epsilon": options.clip,
         "beta": 0.0,  # set together with its reference, see trainer.py
         "entropy_coef": options.entropy,
