@@ -1,11 +1,15 @@
 """Packed sequences: a prompt that several rows share goes through the network once, and nothing else changes."""
 
+import itertools
+
+import numpy as np
 import pytest
 import torch
 from small_model import tiny
 
 from curricle.agents.grpo.attempts import Attempt
 from curricle.agents.grpo.packing import packed
+from curricle.agents.grpo.parts import shares, split
 from curricle.agents.grpo.settings import LearningOptions
 from curricle.agents.grpo.trainer import Grpo
 from curricle.llm.causal import Causal
@@ -70,9 +74,16 @@ def test_what_shares_too_little_is_left_as_it_is(tries):
     assert packed(*rows(tries), PAD) == []
 
 
+def test_long_replies_share_a_sequence_with_few_others():
+    (one,) = packed(*rows([([5] * 900, [20] * 300)] * 8), PAD)
+    assert one.ids.shape == (3, 899 + 3 * 300) and one.rows.tolist() == list(range(8))
+    assert (one.ids[2, 899 + 2 * 300 :] == PAD).all(), "the last has two"
+
+
 @pytest.mark.parametrize("lora", [0, 4])
-@pytest.mark.parametrize("batch", [None, 4])
-def test_odds_entropies_and_gradients_are_those_of_the_rows_one_by_one(lora, batch, monkeypatch):
+@pytest.mark.parametrize(("batch", "longest"), [(None, 2048), (4, 2048), (None, 12)])
+def test_odds_entropies_and_gradients_are_those_of_the_rows_one_by_one(lora, batch, longest, monkeypatch):
+    monkeypatch.setattr("curricle.agents.grpo.packing.LONGEST", longest)
     options = LearningOptions(model=tiny(0.3), lora=lora, device="cpu", tasks=1, group=2, temperature=0.7)
     causal = Causal(options, "test", 0)
     with torch.no_grad():
@@ -117,6 +128,46 @@ def test_an_update_is_the_same_packed_or_not(monkeypatch):
     for figures, plain in zip(told, told_plainly, strict=True):
         assert figures == pytest.approx(plain, rel=1e-3, abs=1e-5)
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(after, after_plainly, strict=True))
+
+
+@pytest.mark.parametrize("loss", ["dapo", "grpo"])
+def test_an_update_is_the_same_in_one_part_or_in_several(loss):
+    found = []
+    for micro in (8, 4, 1):
+        about = {"micro": micro, "rate": 1e-3, "kl": 0.1, "entropy": 0.0, "trl": {"loss_type": loss}}
+        options = LearningOptions(model=tiny(0.3), device="cpu", tasks=2, group=4, **about)
+        causal = Causal(options, "test", 0)
+        grpo = Grpo(causal, options, _tries)
+        task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
+        grpo.run(((task, 0) for _ in range(100)), 2, 0, lambda *_: None)
+        found.append([p.detach().clone() for _, p in causal.trained()])
+    for other in found[1:]:
+        assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(found[0], other, strict=True))
+
+
+def test_parts_have_whole_groups_of_like_length_and_about_as_many_tokens():
+    said = [2, 2, 90, 80, 3, 3, 2, 4, 70, 60, 1, 1]  # groups of two, their prompts of 5 tokens
+    mask = torch.arange(90) < torch.tensor(said)[:, None]
+    batch = {"completion_mask": mask.int(), "prompt_mask": torch.ones(12, 5), "of": torch.arange(12), "all": mask.sum()}
+    parts = split(batch, 3, 2)
+    assert [part["of"].tolist() for part in parts] == [[10, 11, 0, 1, 4, 5, 6, 7], [8, 9], [2, 3]]
+    assert all(part["all"] == sum(said) and len(part["completion_mask"]) == len(part["of"]) for part in parts)
+    divided = split(batch, 12, 2)
+    assert sorted(part["of"].tolist() for part in divided) == [[i] for i in range(12)], "fewer groups than parts"
+
+
+def test_the_largest_part_is_as_small_as_can_be():
+    assert shares([1, 1, 1, 9], 2) == [3, 1] and shares([5] * 4, 4) == [1] * 4 and shares([9, 1, 1], 3) == [1, 1, 1]
+    luck = np.random.default_rng(0)
+    for _ in range(50):
+        work, count = luck.integers(1, 30, luck.integers(3, 9)).tolist(), int(luck.integers(1, 4))
+        found, ends = shares(work, count), [0]
+        for size in found:
+            ends.append(ends[-1] + size)
+        assert len(found) == count and ends[-1] == len(work) and min(found) > 0
+        cuts = itertools.combinations(range(1, len(work)), count - 1)
+        best = min(max(sum(work[a:b]) for a, b in itertools.pairwise([0, *cut, len(work)])) for cut in cuts)
+        assert max(sum(work[a:b]) for a, b in itertools.pairwise(ends)) == best
 
 
 def _tries(slots):

@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import re
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from curricle.agents.grpo import GRPO
 from curricle.errors import AgentError, ModelError, RunDamaged, WorldError
 from curricle.llm import causal, decoding, extra
 from curricle.llm.causal import Causal, CausalOptions
+from curricle.llm.norms import fused
 from curricle.llm.sampling import Sampler, _copy_over, _room
 
 
@@ -110,6 +112,20 @@ def test_lengths_are_padded_by_half_a_doubling_at_most():
     assert [decoding._ceiling(n) for n in (1, 2, 3, 64, 65, 97, 520, 769)] == [1, 2, 3, 64, 96, 128, 768, 1024]
     assert all(n <= decoding._ceiling(n) < 1.5 * n for n in range(1, 3000))
     assert [decoding._rows(n) for n in (1, 2, 5, 17, 64, 65, 129, 600)] == [1, 4, 16, 64, 64, 128, 256, 1024]
+
+
+def test_norms_in_one_kernel_compute_what_theirs_do():
+    model = Causal(CausalOptions(model=tiny(0.5), device="cpu"), "test", 0).model
+    ids, found = torch.tensor([[5, 6, 7, 8]]), []
+    for manner in (nullcontext(), fused(model)):
+        with manner:
+            logits = model(ids).logits
+            calls = {"forward" in module.__dict__ for module in model.modules() if hasattr(module, "variance_epsilon")}
+        grads = torch.autograd.grad(logits.sin().sum(), list(model.parameters()))
+        found.append([logits, *grads])
+        assert calls == {len(found) == 2}
+    assert all(torch.allclose(a, b, atol=1e-5, rtol=1e-4) for a, b in zip(*found, strict=True))
+    assert not any("forward" in module.__dict__ for module in model.modules())
 
 
 def test_the_speaker_of_a_gpu_has_the_adapter_merged():

@@ -6,7 +6,7 @@ In: rows of tokens as TRL has them, prompts padded at the left, replies at the r
 
 in which a reply looks at the prompt and at itself, and stands where it stood in its own row. So the odds of every token
 are those of the rows one by one, and so are the gradients. Where prompts are long and replies short, as in tool calls,
-most of an update's work is gone.
+most of an update's work is gone. Long replies share a sequence with few others, for attention looks over all of it.
 """
 
 import itertools
@@ -24,12 +24,12 @@ WORTH = 0.8
 """Rows are packed if that leaves no more than this share of their work."""
 EVEN = 4096
 """Tokens of a sequence at which attention is as much work as all else, by counting products: so in small models."""
-LONGEST = 16_384
-"""Tokens of a packed sequence: its mask has as many squared."""
+LONGEST = 2048
+"""Tokens of a packed sequence, unless one reply alone has more: a mask has as many squared, and so has attention."""
 LIKE = 0.7
 """Sequences go through the network together if the shortest has this share of the longest's tokens."""
-Groups = dict[tuple[int, ...], list[int]]
-"""Which rows have a prompt."""
+Shared = tuple[tuple[int, ...], list[int]]
+"""A prompt, and the rows that have it and go into one sequence."""
 
 
 @dataclass(frozen=True)
@@ -83,25 +83,38 @@ def packed(ids: Tensor, seen: Tensor, keep: int, pad: int, *, apart: bool = True
     Sequences of unlike lengths may go `apart`, but not where several ranks must pass the network equally often.
     """
     tokens, real = ids.cpu().numpy(), seen.cpu().numpy().astype(bool)
-    every = Groups()
+    every: dict[tuple[int, ...], list[int]] = {}
     for row, (line, there) in enumerate(zip(tokens[:, :-keep], real[:, :-keep], strict=True)):
         every.setdefault(tuple(line[there].tolist()), []).append(row)
     replies = [line[there] for line, there in zip(tokens[:, -keep:], real[:, -keep:], strict=True)]
-    parts = list[tuple[int, Groups]]()
-    for prompt, rows in sorted(every.items(), key=lambda one: -_length(one[0], one[1], replies)):
-        length = _length(prompt, rows, replies)
-        if not parts or (apart and length < LIKE * parts[-1][0]):
-            parts.append((length, {}))
-        parts[-1][1][prompt] = rows
-    work = sum(_work(len(groups), longest) for longest, groups in parts)
-    if () in every or parts[0][0] > LONGEST or work > WORTH * _work(*tokens.shape):
+    if () in every:
         return []
-    return [_Sheet(longest, groups, replies, keep, pad).packed(ids.device) for longest, groups in parts]
+    parts = list[tuple[int, list[Shared]]]()
+    shared = [one for prompt, rows in every.items() for one in _divided(prompt, rows, replies)]
+    for one in sorted(shared, key=lambda one: -_length(one, replies)):
+        length = _length(one, replies)
+        if not parts or (apart and length < LIKE * parts[-1][0]):
+            parts.append((length, []))
+        parts[-1][1].append(one)
+    work = sum(_work(len(sequences), longest) for longest, sequences in parts)
+    if work > WORTH * _work(*tokens.shape):
+        return []
+    return [_Sheet(longest, sequences, replies, keep, pad).packed(ids.device) for longest, sequences in parts]
 
 
-def _length(prompt: tuple[int, ...], rows: list[int], replies: list[NDArray[np.int64]]) -> int:
+def _divided(prompt: tuple[int, ...], rows: list[int], replies: list[NDArray[np.int64]]) -> list[Shared]:
+    """Rows of one prompt in sequences that are not too long."""
+    found = list[Shared]()
+    for row in rows:
+        if not found or _length((prompt, [*found[-1][1], row]), replies) > LONGEST:
+            found.append((prompt, []))
+        found[-1][1].append(row)
+    return found
+
+
+def _length(one: Shared, replies: list[NDArray[np.int64]]) -> int:
     """Tokens of a packed sequence."""
-    return len(prompt) - 1 + sum(len(replies[row]) for row in rows)
+    return len(one[0]) - 1 + sum(len(replies[row]) for row in one[1])
 
 
 def _work(sequences: int, tokens: int) -> float:
@@ -111,14 +124,16 @@ def _work(sequences: int, tokens: int) -> float:
 class _Sheet:
     """The arrays of a `Packed`."""
 
-    def __init__(self, longest: int, groups: Groups, replies: list[NDArray[np.int64]], keep: int, pad: int) -> None:
-        self.rows = [row for rows in groups.values() for row in rows]
-        self.ids, self.labels = (np.full((len(groups), longest), value, np.int64) for value in (pad, -100))
-        self.places = np.zeros((len(groups), longest), np.int64)
-        self.part = np.full((len(groups), longest), -1)  # 0: the prompt; from 1 on: a reply; -1: padding
+    def __init__(
+        self, longest: int, shared: list[Shared], replies: list[NDArray[np.int64]], keep: int, pad: int
+    ) -> None:
+        self.rows = [row for _, rows in shared for row in rows]
+        self.ids, self.labels = (np.full((len(shared), longest), value, np.int64) for value in (pad, -100))
+        self.places = np.zeros((len(shared), longest), np.int64)
+        self.part = np.full((len(shared), longest), -1)  # 0: the prompt; from 1 on: a reply; -1: padding
         self.where, self.real = np.zeros((len(self.rows), keep), np.int64), np.zeros((len(self.rows), keep), np.bool_)
         line = itertools.count()
-        for number, (prompt, rows) in enumerate(groups.items()):
+        for number, (prompt, rows) in enumerate(shared):
             used = self._begin(number, prompt)
             for row in rows:
                 used = self._add(number, used, next(line), prompt, replies[row])

@@ -25,7 +25,9 @@ class LearningOptions(CausalOptions):
 
     group: int = Field(8, ge=2, description="Rollouts of each task; their rewards are compared with each other.")
     tasks: int = Field(8, ge=1, description="Tasks of one update.")
-    micro: int = Field(8, ge=1, description="Rollouts that go through the network at a time; memory against speed.")
+    micro: int = Field(
+        8, ge=1, description="Rollouts that go through the network at a time, on average; memory against speed."
+    )
     iterations: int = Field(1, ge=1, description="Updates made from the same rollouts.")
     clip: float = Field(0.2, gt=0, description="How far the odds of a token may move in one update.")
     kl: float = Field(1e-3, ge=0, description="Weight of the KL divergence from the model it began as.")

@@ -7,7 +7,7 @@ are ours, small and exact. Four things TRL has no setting for:
 
 - the reference of the KL term is the model the agent began with, which may come from no folder TRL could load;
 - advantages by turn (GiGPO, `credit.py`) are added to those of the group;
-- a prompt that several rows of a part share goes through the network once (`packing.py`);
+- rows of like length go through the network together (`parts.py`), a prompt that several share once (`packing.py`);
 - a call of `practise` is a training of its own length; buffers of the one before are dropped.
 
 Of several ranks (`ranks.py`) each rolls out its share of an update's rows and learns from it. A group may lie across
@@ -19,7 +19,6 @@ import math
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from curricle.agents.grpo import sharing
 from curricle.agents.grpo.attempts import Attempt
 from curricle.agents.grpo.credit import token_advantages
 from curricle.agents.grpo.packing import packed, packs, scored
+from curricle.agents.grpo.parts import laid_out
 from curricle.agents.grpo.settings import LearningOptions, config, refusals
 from curricle.errors import AgentError, explained
 from curricle.llm.causal import Causal, lightly
@@ -129,8 +129,7 @@ def _trainer(owner: Grpo) -> Any:
         watch: Watch
 
         def _prepare_inputs(self, generation_batch: Any) -> Any:
-            """TRL's, but tries at a task stay together, and tasks of like length: so a part of an update has few."""
-            with _by_length(grpo_trainer, options.group):
+            with laid_out(grpo_trainer, self.loss_type, options.group):
                 return super()._prepare_inputs(generation_batch)
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -211,28 +210,6 @@ def _trainer(owner: Grpo) -> Any:
         frozen = sharing.take_apart(trainer, causal, options.trl)
     trainer.beta, trainer.ref_model = options.kl, frozen if options.kl else None
     return trainer
-
-
-@contextmanager
-def _by_length(trainer: Any, group: int) -> Iterator[None]:
-    """Let TRL sort rows, not shuffle them: all those it draws at a time make one update, their order decides nothing.
-
-    Whole groups stay together if there are such; of several ranks one may hold parts of them.
-    """
-    shuffle = trainer.shuffle_sequence_dict
-
-    def sort(batch: dict[str, Any]) -> dict[str, Any]:
-        lengths = (batch["prompt_mask"].sum(1) / group + batch["completion_mask"].sum(1)).cpu()
-        size = group if len(lengths) % group == 0 else 1
-        order = lengths.view(-1, size).sum(1).argsort(stable=True)
-        rows = (order[:, None] * size + torch.arange(size)).flatten()
-        return {key: value[rows] if value.ndim else value for key, value in batch.items()}
-
-    trainer.shuffle_sequence_dict = sort
-    try:
-        yield
-    finally:
-        trainer.shuffle_sequence_dict = shuffle
 
 
 def hushed(batch: Mapping[str, Any]) -> Any:
