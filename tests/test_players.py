@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import re
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from test_grpo import agent
 
 from curricle.agents.grpo import GRPO
 from curricle.errors import AgentError, ModelError, RunDamaged, WorldError
-from curricle.llm import causal, decoding, extra
+from curricle.llm import causal, decoding, extra, rotary
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.norms import fused
 from curricle.llm.sampling import Sampler, _copy_over, _room
@@ -126,6 +127,28 @@ def test_norms_in_one_kernel_compute_what_theirs_do():
         assert calls == {len(found) == 2}
     assert all(torch.allclose(a, b, atol=1e-5, rtol=1e-4) for a, b in zip(*found, strict=True))
     assert not any("forward" in module.__dict__ for module in model.modules())
+
+
+def test_a_function_stands_in_for_one_that_finds_the_same_only(monkeypatch):
+    from transformers.models.cohere.modeling_cohere import apply_rotary_pos_emb as by_pairs
+    from transformers.models.llama import modeling_llama as llama
+
+    def ours(query, keys, cosine, sine):
+        halves = [(one[..., : one.shape[-1] // 2], one[..., one.shape[-1] // 2 :]) for one in (query, keys)]
+        there, away = cosine.unsqueeze(1), sine.unsqueeze(1)
+        return tuple(torch.cat([x, y], -1) * there + torch.cat([-y, x], -1) * away for x, y in halves)
+
+    theirs = llama.apply_rotary_pos_emb
+    assert rotary.alike(theirs, ours, "cpu") and not rotary.alike(by_pairs, ours, "cpu")
+    assert not rotary.alike(lambda *_: 1 / torch.zeros(3)[5], ours, "cpu") and not rotary.alike(len, ours, "cpu")
+    model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0).model
+    with rotary.turning(model):
+        assert llama.apply_rotary_pos_emb is theirs, "on a CPU all stays as it is"
+    small = torch.zeros(1, 1, 1, 8), torch.zeros(1, 1, 1, 8), torch.zeros(1, 1, 4), torch.zeros(1, 1, 4)
+    assert rotary._turned(lambda *given: len(given), *small) == 4, "a part of each head is left to them"
+    monkeypatch.setattr(rotary, "kernels", lambda: SimpleNamespace(turn=lambda *given: "turned"))
+    whole = (*small[:2], torch.zeros(1, 1, 8), torch.zeros(1, 1, 8))
+    assert rotary._turned(theirs, *whole) == "turned" and rotary._turned(lambda *given: len(given), *whole, 1) == 5
 
 
 def test_the_speaker_of_a_gpu_has_the_adapter_merged():

@@ -10,8 +10,6 @@ those of rows that have ended among them (`kernels.py`). On a CPU the same steps
 `replies` draws what rows say; `told` leaves it to its caller, who sees the scores of every next token.
 """
 
-import functools
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -22,8 +20,9 @@ from torch.nn import functional as F
 from torch.nn.attention import sdpa_kernel
 
 from curricle.llm.attention import KERNELS
-from curricle.llm.extra import needed
+from curricle.llm.extra import kernels, needed
 from curricle.llm.norms import fused
+from curricle.llm.rotary import turning
 
 SHORTEST = 64
 """On a GPU prompts are padded to this length, or 1.5, 2, 3, 4, 6, ... times it: each new shape is captured anew."""
@@ -295,32 +294,23 @@ def _attend(
             )
     else:
         side_by_side = query.reshape(rows, shared, heads // shared, size)
-        look = _look() if query.is_cuda else None
-        if look is not None and value.shape == key.shape:
-            out = look(side_by_side, key, value, attention_mask[:, 0, 0], size**-0.5 if scaling is None else scaling)
+        if query.is_cuda and kernels() is not None and value.shape == key.shape:
+            scale = size**-0.5 if scaling is None else scaling
+            out = kernels().look(side_by_side, key, value, attention_mask[:, 0, 0], scale)
         else:
             out = F.scaled_dot_product_attention(side_by_side, key, value, attn_mask=attention_mask, scale=scaling)
         out = out.reshape(rows, heads, 1, -1)
     return out.transpose(1, 2).contiguous(), None
 
 
-@functools.cache
-def _look() -> Any:
-    """Attention that reads what it may look at only; None where there is no Triton."""
-    try:
-        return importlib.import_module("curricle.llm.kernels").look
-    except ImportError:
-        return None
-
-
 @contextmanager
 def _quickly(model: Any) -> Iterator[None]:
-    """Let a model attend our way for a while, and normalise in one kernel."""
+    """Let a model attend our way for a while, and do in one kernel what takes it six or ten."""
     config = model.config.get_text_config()
     before = config._attn_implementation
     config._attn_implementation = ATTENTION
     try:
-        with fused(model):
+        with fused(model), turning(model):
             yield
     finally:
         config._attn_implementation = before

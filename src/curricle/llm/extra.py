@@ -1,5 +1,6 @@
 """Extra: packages that only language-model players need, imported when first used."""
 
+import functools
 import importlib
 import os
 from typing import Any
@@ -19,3 +20,12 @@ def needed(name: str) -> Any:
         raise ModelError(
             f"language models as players need {name}: pip install 'curricle[llm]' ({type(error).__name__}: {error})"
         ) from error
+
+
+@functools.cache
+def kernels() -> Any:
+    """Our own kernels for a GPU; None where there is no Triton to compile them."""
+    try:
+        return importlib.import_module("curricle.llm.kernels")
+    except ImportError:
+        return None

@@ -1,7 +1,8 @@
-"""Kernels on a GPU, in Triton: attention of one new token a row to the columns it may look at (`decoding.py`).
+"""Kernels on a GPU, in Triton, for decoding (`decoding.py`). Loaded on a GPU only.
 
-torch's own reads every column and hides most of them afterwards: those between a short prompt and its padding's end,
-and all of a row that has ended. Here a block of columns that the mask hides is never read. Loaded on a GPU only.
+`look` is attention of one new token a row to the columns it may look at. torch's own reads every column and hides most
+of them afterwards: those between a short prompt and its padding's end, and all of a row that has ended. Here a block of
+columns that the mask hides is never read. `turn` gives queries and keys their places, in one kernel instead of ten.
 """
 
 from typing import Any
@@ -65,3 +66,52 @@ def look(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float
         max(16, triton.next_power_of_2(group)), max(16, triton.next_power_of_2(size)), BLOCK,
     )  # fmt: skip
     return out
+
+
+@triton.jit
+def _turn(
+    query, keys, cosine, sine, turned, turned_keys, tokens, each, HEADS: tl.constexpr, SHARED: tl.constexpr,
+    HALF: tl.constexpr, WIDE: tl.constexpr, DEEP: tl.constexpr,
+):  # fmt: skip
+    """A program takes all heads of one token; they lie side by side, as the layer before left them."""
+    at = tl.program_id(0).to(tl.int64)
+    head, depth = tl.arange(0, WIDE)[:, None], tl.arange(0, DEEP)[None, :]
+    angle = (at // tokens * each + at % tokens) * 2 * HALF + depth
+    cos, cos_after = _pair(cosine + angle, depth < HALF, HALF)
+    sin, sin_after = _pair(sine + angle, depth < HALF, HALF)
+    here = head * 2 * HALF + depth
+    real = (head < HEADS) & (depth < HALF)
+    x, y = _pair(query + at * HEADS * 2 * HALF + here, real, HALF)
+    place = turned + at * HEADS * 2 * HALF + here
+    tl.store(place, (x * cos - y * sin).to(turned.dtype.element_ty), mask=real)
+    tl.store(place + HALF, (y * cos_after + x * sin_after).to(turned.dtype.element_ty), mask=real)
+    real = (head < SHARED) & (depth < HALF)
+    x, y = _pair(keys + at * SHARED * 2 * HALF + here, real, HALF)
+    place = turned_keys + at * SHARED * 2 * HALF + here
+    tl.store(place, (x * cos - y * sin).to(turned.dtype.element_ty), mask=real)
+    tl.store(place + HALF, (y * cos_after + x * sin_after).to(turned.dtype.element_ty), mask=real)
+
+
+@triton.jit
+def _pair(at, real, HALF: tl.constexpr):
+    """The first half of some numbers and the second."""
+    first = tl.load(at, mask=real, other=0.0).to(tl.float32)
+    return first, tl.load(at + HALF, mask=real, other=0.0).to(tl.float32)
+
+
+def turn(query: Tensor, keys: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotary places, x cos + (-second half, first half) sin, of queries and keys (rows, heads, tokens, size).
+
+    Cosine and sine are (rows or 1, tokens, size).
+    """
+    rows, heads, tokens, size = query.shape
+    shared, half = keys.shape[1], size // 2
+    side_by_side = [one.transpose(1, 2).contiguous() for one in (query, keys)]
+    turned = [torch.empty_like(one) for one in side_by_side]
+    angles = [one.contiguous() for one in (cosine, sine)]
+    kernel: Any = _turn
+    kernel[(rows * tokens,)](
+        *side_by_side, *angles, *turned, tokens, 0 if len(cosine) == 1 else tokens, heads, shared, half,
+        triton.next_power_of_2(max(heads, shared)), triton.next_power_of_2(half),
+    )  # fmt: skip
+    return turned[0].transpose(1, 2), turned[1].transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Attention of new tokens to their columns, by Triton's interpreter beside torch's own; and compiled for a large GPU.
+"""Kernels for decoding, by Triton's interpreter beside what they stand for; and compiled for a large GPU.
 
 Processes of their own, because Triton decides when it is loaded whether it compiles or interprets.
 """
@@ -30,21 +30,41 @@ for rows, shared, group, size, columns in ((3, 2, 3, 64, 300), (2, 1, 1, 24, 40)
     found.append([float((out - expected).abs().max()), float(nothing.abs().max())])
 print(json.dumps(found))
 """
+TURN = """
+import json
+import torch
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+from curricle.llm.kernels import turn
+
+torch.manual_seed(0)
+found = []
+for rows, heads, shared, tokens, size, places in ((3, 9, 3, 5, 64, 3), (2, 1, 1, 1, 24, 2), (4, 4, 2, 7, 16, 1)):
+    query, keys = (torch.randn(rows, tokens, count, size).transpose(1, 2) for count in (heads, shared))
+    cosine, sine = (torch.randn(places, tokens, size) for _ in range(2))
+    expected, out = apply_rotary_pos_emb(query, keys, cosine, sine), turn(query, keys, cosine, sine)
+    found += [float((a - b).abs().max()) for a, b in zip(expected, out)]
+print(json.dumps(found))
+"""
 COMPILED = """
 import json
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from curricle.llm.kernels import BLOCK, _look
+from curricle.llm.kernels import BLOCK, _look, _turn
+
+def compiled(function, given, fixed):
+    given = iter(given)
+    signature = {one: "constexpr" if one in fixed else next(given) for one in function.arg_names}
+    constants = {(i,): fixed[one] for i, one in enumerate(function.arg_names) if one in fixed}
+    made = triton.compile(ASTSource(function, signature, constants), target=GPUTarget("cuda", 90, 32))
+    assert made.metadata.shared <= 227 * 1024, (fixed, made.metadata.shared)
 
 for kind, group, size in (("*bf16", 3, 64), ("*fp32", 1, 80), ("*bf16", 8, 128)):
     deep = max(16, triton.next_power_of_2(size))
     fixed = {"SHARED": 4, "GROUP": group, "SIZE": size, "WIDE": 16, "DEEP": deep, "BLOCK": BLOCK}
-    given = iter([kind] * 5 + ["fp32", "i32"])
-    signature = {one: "constexpr" if one in fixed else next(given) for one in _look.arg_names}
-    constants = {(i,): fixed[one] for i, one in enumerate(_look.arg_names) if one in fixed}
-    made = triton.compile(ASTSource(_look, signature, constants), target=GPUTarget("cuda", 90, 32))
-    assert made.metadata.shared <= 227 * 1024, (group, size, made.metadata.shared)
+    compiled(_look, [kind] * 5 + ["fp32", "i32"], fixed)
+    fixed = {"HEADS": 4 * group, "SHARED": 4, "HALF": size // 2, "WIDE": triton.next_power_of_2(4 * group)}
+    compiled(_turn, [kind] * 6 + ["i32", "i32"], fixed | {"DEEP": triton.next_power_of_2(size // 2)})
 print(json.dumps(True))
 """
 
@@ -54,5 +74,9 @@ def test_the_kernel_finds_what_torch_does_and_touches_nothing_that_is_hidden():
         assert far < 1e-5 and nothing == 0
 
 
-def test_it_compiles_for_a_large_gpu():
+def test_places_are_given_as_the_model_itself_gives_them():
+    assert all(far < 1e-5 for far in interpreted(TURN))
+
+
+def test_they_compile_for_a_large_gpu():
     assert interpreted(COMPILED, interpret="0")
