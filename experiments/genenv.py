@@ -73,8 +73,8 @@ WORLDS: dict[str, list[str]] = {
         "agent.micro=32",
         "agent.sample_batch=128",
         "schedule.cycles=6",
-        "schedule.per_cycle=1536",
-        "schedule.save_every=1536",
+        "schedule.per_cycle=1024",
+        "schedule.save_every=1024",
         "schedule.test_episodes=21",
     ],
     "sums": [
