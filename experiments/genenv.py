@@ -10,11 +10,11 @@ writes every task itself, after ten passes over seed tasks, and only those enter
 of reasoning-gym of which the environment chooses the level; `small`, the config as it is, at full length.
 
 Arms: `genenv`, `random` (the environment is frozen), `static` (written once), `agent_only` (the original world),
-`before` (no training at all), and `alpha=0.25` and the like; with `+base`, as in `genenv+base`, half of each cycle's
-rollouts are in tasks of the original. With `--share` the others begin with the agent that `before` tested, so that a
-seed's imitation is made once and all arms have the same start. Each run is a run folder under --work and is resumed
-where it stood; when the minutes are over it stops between two steps of the loop, and the same command goes on. A
-finished run appends one line: held-out score and success in the designs after every cycle, the config, the machine.
+`before` (no training at all), and `alpha=0.25` and the like. Half of each cycle's rollouts are in tasks of the
+original, the base data; of `sums` none are. With `--share` the others begin with the agent that `before` tested, so
+that a seed's imitation is made once and all arms have the same start. Each run is a run folder under --work and is
+resumed where it stood; when the minutes are over it stops between two steps of the loop, and the same command goes on.
+A finished run appends one line: held-out score and success in the designs after every cycle, the config, the machine.
 """
 
 import argparse
@@ -49,7 +49,6 @@ from curricle.watcher import Watcher
 BASE = Path(__file__).parent.parent / "configs" / "genenv-small.toml"
 COMMON = [
     "schedule.designs=16",
-    "schedule.ratio=1:0",
     "schedule.test_seeds=16",
     "agent.rate=5e-4",
     "agent.micro=64",
@@ -88,6 +87,7 @@ WORLDS: dict[str, list[str]] = {
         "agent.tasks=32",
         "agent.most_tokens=16",
         "schedule.cycles=10",
+        "schedule.ratio=1:0",
         "schedule.per_cycle=2048",
         "schedule.save_every=2048",
         "schedule.test_episodes=64",
@@ -135,9 +135,6 @@ class Clock(Watcher):
 
 def arm(base: dict[str, Any], name: str) -> dict[str, Any]:
     """The config of one arm; the number of agent samples is the same in all but `before`."""
-    name, _, mixed = name.partition("+")
-    if mixed:
-        base = base | {"schedule": base["schedule"] | {"ratio": {"base": "1:1"}[mixed]}}
     designer = dict(base["designer"])
     of_options = {key: value for key, value in designer.items() if key != "id"}
     changed: dict[str, dict[str, Any]] = {
@@ -221,7 +218,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _folder(args: argparse.Namespace, name: str, seed: int) -> Path:
     """Where a run lies."""
-    return Path(args.work) / f"{Path(args.out).stem}-{name.translate({ord(c): '-' for c in '=+'})}-{seed}"
+    return Path(args.work) / f"{Path(args.out).stem}-{name.replace('=', '-')}-{seed}"
 
 
 def _finished(folder: Path) -> bool:

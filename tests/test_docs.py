@@ -258,7 +258,7 @@ def test_genenv_tools_run(script, tmp_path):
     )
     plain = config.load(str(ROOT / "configs" / "genenv-small.toml"))
     out, work = str(tmp_path / "out.jsonl"), str(tmp_path / "runs")
-    go = ["run", "--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv+base"]
+    go = ["run", "--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv"]
     sets = ["--set", *SMALL, *tiny_players(plain), "schedule.test_episodes=2", "schedule.final=0", "agent.warm=1"]
     sets.append('designer.text="required"')
     assert "minutes are over" in script("experiments/genenv.py", *go, "--minutes", "0", *sets)
@@ -271,11 +271,11 @@ def test_genenv_tools_run(script, tmp_path):
     rows = sorted(map(json.loads, Path(out).read_text().splitlines()), key=lambda row: row["arm"])
     assert script("experiments/genenv.py", *go, *sets).strip() == "all runs are done"  # there is nothing left to do
     counted = [(row["arm"], row["samples"], len(row["held_out"])) for row in rows]
-    assert counted == [("before", 0, 1), ("genenv+base", 32, 2)] and rows[1]["config"]["begin"] == "out-before-0"
-    tried = list(map(json.loads, script("experiments/written.py", "gather", f"{work}/out-genenv-base-0").splitlines()))
+    assert counted == [("before", 0, 1), ("genenv", 32, 2)] and rows[1]["config"]["begin"] == "out-before-0"
+    tried = list(map(json.loads, script("experiments/written.py", "gather", f"{work}/out-genenv-0").splitlines()))
     assert {row["cycle"] for row in tried} == {1, 2} and 0 < sum(row["attempts"] for row in tried) <= 16
     assert all(row["task"] and row["fallback"] for row in tried), "a tiny model writes nothing of use"
-    assert str(tmp_path) not in json.dumps(rows) and "| genenv+base | 1 | 32 |" in script(
+    assert str(tmp_path) not in json.dumps(rows) and "| genenv | 1 | 32 |" in script(
         "experiments/genenv.py", "table", out
     )
 
