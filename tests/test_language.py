@@ -303,6 +303,7 @@ def test_a_warm_start_shows_what_seed_tasks_look_like(caplog):
             designer.propose(world.brief(1, 2), 2, told)
     passes = [record.args[1:3] for record in caplog.records if "over the seed tasks" in record.msg]
     assert passes == [(number, 20) for number in range(1, 21)], "how far it is can be seen meanwhile"
+    assert not warm.causal.optimizer.state, "its own learning begins anew"
     seeds = [Example([5, 6], warm.form.tokens(values), 1.0) for values in world.examples(1)]
     before, after = (step(d.causal, seeds, 0.0, 1.0, 8)["loss"] for d in (cold, warm))
     assert after < before - 1 and told.figures["design/warm_loss"] > 0

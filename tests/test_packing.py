@@ -1,15 +1,17 @@
 """Packed sequences: a prompt that several rows share goes through the network once, and nothing else changes."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from small_model import tiny
+from trl.trainer import utils as trl_utils
 
 from curricle.agents.grpo.attempts import Attempt
 from curricle.agents.grpo.packing import packed
-from curricle.agents.grpo.parts import shares, split
+from curricle.agents.grpo.parts import laid_out, share, shares, split
 from curricle.agents.grpo.settings import LearningOptions
 from curricle.agents.grpo.trainer import Grpo
 from curricle.llm.causal import Causal
@@ -130,30 +132,59 @@ def test_an_update_is_the_same_packed_or_not(monkeypatch):
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(after, after_plainly, strict=True))
 
 
-@pytest.mark.parametrize("loss", ["dapo", "grpo"])
-def test_an_update_is_the_same_in_one_part_or_in_several(loss):
+@pytest.mark.parametrize(("loss", "entropy"), [("dapo", 0.5), ("grpo", 0.0)])
+def test_an_update_is_the_same_in_one_part_or_in_several(loss, entropy):
+    """TRL takes a mean of entropy over each part, and one of figures over parts; here parts weigh what they hold."""
     found = []
     for micro in (8, 4, 1):
-        about = {"micro": micro, "rate": 1e-3, "kl": 0.1, "entropy": 0.0, "trl": {"loss_type": loss}}
+        about = {"micro": micro, "rate": 1e-3, "kl": 0.1, "entropy": entropy, "trl": {"loss_type": loss}}
         options = LearningOptions(model=tiny(0.3), device="cpu", tasks=2, group=4, **about)
-        causal = Causal(options, "test", 0)
+        causal, told = Causal(options, "test", 0), []
         grpo = Grpo(causal, options, _tries)
         task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
-        grpo.run(((task, 0) for _ in range(100)), 2, 0, lambda *_: None)
-        found.append([p.detach().clone() for _, p in causal.trained()])
-    for other in found[1:]:
-        assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(found[0], other, strict=True))
+        grpo.run(((task, 0) for _ in range(100)), 2, 0, lambda step, fresh, figures, told=told: told.append(figures))
+        found.append([[p.detach().clone() for _, p in causal.trained()], told])
+        assert grpo.trainer.entropy_coef == entropy
+    (weights, told), *others = found
+    for other, said in others:
+        assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(weights, other, strict=True))
+        for figures, theirs in zip(told, said, strict=True):
+            names = ("kl", "entropy", "clipped", "grad_norm") if loss == "dapo" else ("grad_norm",)
+            assert {n: figures[n] for n in names} == pytest.approx({n: theirs[n] for n in names}, rel=1e-3, abs=1e-6)
 
 
 def test_parts_have_whole_groups_of_like_length_and_about_as_many_tokens():
     said = [2, 2, 90, 80, 3, 3, 2, 4, 70, 60, 1, 1]  # groups of two, their prompts of 5 tokens
-    mask = torch.arange(90) < torch.tensor(said)[:, None]
-    batch = {"completion_mask": mask.int(), "prompt_mask": torch.ones(12, 5), "of": torch.arange(12), "all": mask.sum()}
+    mask = (torch.arange(90) < torch.tensor(said)[:, None]).int()
+    prompts = torch.tensor([[0, 0, 1, 1, 1, 1, 1]] * 12)
+    batch = {"completion_mask": mask, "prompt_mask": prompts, "of": torch.arange(12), "num_items_in_batch": mask.sum()}
     parts = split(batch, 3, 2)
     assert [part["of"].tolist() for part in parts] == [[10, 11, 0, 1, 4, 5, 6, 7], [8, 9], [2, 3]]
-    assert all(part["all"] == sum(said) and len(part["completion_mask"]) == len(part["of"]) for part in parts)
-    divided = split(batch, 12, 2)
-    assert sorted(part["of"].tolist() for part in divided) == [[i] for i in range(12)], "fewer groups than parts"
+    assert [tuple(part["completion_mask"].shape) for part in parts] == [(8, 4), (2, 70), (2, 90)], "padding goes"
+    assert all((part["prompt_mask"] == 1).all() and part["prompt_mask"].shape[1] == 5 for part in parts)
+    assert [share(part, 3) for part in parts] == pytest.approx([3 * n / 318 for n in (18, 130, 170)])
+
+
+@pytest.mark.parametrize(("loss", "rows", "ranks", "apart"), [
+    ("dapo", 8, 1, True), ("grpo", 8, 1, False), ("dapo", 4, 1, False), ("dapo", 8, 2, False),
+])  # fmt: skip
+def test_parts_have_equally_many_rows_where_they_must(loss, rows, ranks, apart, monkeypatch):
+    """Means over rows; fewer groups than parts; ranks that agree on shapes."""
+    monkeypatch.setattr("curricle.agents.grpo.parts.ranks.count", lambda: ranks)
+    said = torch.tensor([9, 9, 9, 9, 1, 1, 1, 1])[:rows]
+    mask = (torch.arange(9) < said[:, None]).int()
+    batch = {"completion_mask": mask, "prompt_mask": torch.ones(rows, 2), "of": torch.arange(rows)}
+    theirs = {
+        "shuffle_sequence_dict": trl_utils.shuffle_sequence_dict,
+        "split_tensor_dict": trl_utils.split_tensor_dict,
+    }
+    module = SimpleNamespace(**theirs)
+    with laid_out(module, loss, 4):
+        parts = module.split_tensor_dict(module.shuffle_sequence_dict(batch), 2)
+    assert vars(module) == theirs
+    assert [one for part in parts for one in part["of"].tolist()] == (
+        [4, 5, 6, 7, 0, 1, 2, 3] if apart else [*range(rows)]
+    )
 
 
 def test_the_largest_part_is_as_small_as_can_be():

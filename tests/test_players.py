@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import re
+import subprocess
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from curricle.llm import causal, decoding, extra, rotary
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.norms import fused
 from curricle.llm.sampling import Sampler, _copy_over, _room
+from curricle.llm.shards import WRAPPED
 
 
 def test_batched_replies_are_those_of_one_at_a_time():
@@ -125,8 +127,16 @@ def test_norms_in_one_kernel_compute_what_theirs_do():
         grads = torch.autograd.grad(logits.sin().sum(), list(model.parameters()))
         found.append([logits, *grads])
         assert calls == {len(found) == 2}
+    hooked = model.model.norm.forward = model.model.norm.forward
+    with fused(model), fused(model):
+        assert model.model.norm.forward is hooked, "what somebody else put there stays"
+    assert vars(model.model.norm).pop("forward") is hooked
     assert all(torch.allclose(a, b, atol=1e-5, rtol=1e-4) for a, b in zip(*found, strict=True))
     assert not any("forward" in module.__dict__ for module in model.modules())
+    wrapped = torch.nn.ModuleDict({"layer": torch.nn.ModuleDict({WRAPPED.rstrip("."): torch.nn.Linear(1, 1)})})
+    assert not causal._recomputes(model) and causal._recomputes(wrapped)
+    model.gradient_checkpointing_enable()
+    assert causal._recomputes(model), "norms stay the model's own where passes are made again outside"
 
 
 def test_a_function_stands_in_for_one_that_finds_the_same_only(monkeypatch):
@@ -144,11 +154,26 @@ def test_a_function_stands_in_for_one_that_finds_the_same_only(monkeypatch):
     model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0).model
     with rotary.turning(model):
         assert llama.apply_rotary_pos_emb is theirs, "on a CPU all stays as it is"
-    small = torch.zeros(1, 1, 1, 8), torch.zeros(1, 1, 1, 8), torch.zeros(1, 1, 4), torch.zeros(1, 1, 4)
-    assert rotary._turned(lambda *given: len(given), *small) == 4, "a part of each head is left to them"
     monkeypatch.setattr(rotary, "kernels", lambda: SimpleNamespace(turn=lambda *given: "turned"))
-    whole = (*small[:2], torch.zeros(1, 1, 8), torch.zeros(1, 1, 8))
-    assert rotary._turned(theirs, *whole) == "turned" and rotary._turned(lambda *given: len(given), *whole, 1) == 5
+
+    def turned(*more, size=8, is_cuda=True, **named):
+        query = SimpleNamespace(shape=(1, 1, 1, 8), is_cuda=is_cuda)
+        return rotary._turned(lambda *given, **_: "theirs", query, None, torch.zeros(1, 1, size), None, *more, **named)
+
+    assert turned() == "theirs", "ours has no gradient"
+    with torch.no_grad():
+        assert turned() == "turned"
+        assert turned(1) == turned(unsqueeze_dim=1) == turned(size=4) == turned(is_cuda=False) == "theirs"
+
+
+def test_without_a_compiler_decoding_goes_without_kernels(monkeypatch, caplog):
+    def broken():
+        raise subprocess.CalledProcessError(1, "gcc")
+
+    extra.kernels.cache_clear()
+    monkeypatch.setattr(extra.importlib, "import_module", lambda name: SimpleNamespace(tried=broken))
+    assert extra.kernels() is None and "goes without: CalledProcessError" in caplog.text
+    extra.kernels.cache_clear()
 
 
 def test_the_speaker_of_a_gpu_has_the_adapter_merged():

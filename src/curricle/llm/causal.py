@@ -206,8 +206,15 @@ def lightly(model: Any) -> Iterator[None]:
         if first.is_cuda and first.dtype == torch.bfloat16 and hasattr(model, "peft_config"):
             stack.enter_context(torch.autocast("cuda", torch.bfloat16))
             stack.enter_context(importlib.import_module("peft.helpers").disable_input_dtype_casting(model))
-            stack.enter_context(fused(model))
+            if not _recomputes(model):
+                stack.enter_context(fused(model))
         yield
+
+
+def _recomputes(model: Any) -> bool:
+    """Whether passes are made again for the gradient, when all this is over: then both have to be the model's own."""
+    wrapped = any(shards.WRAPPED in f"{name}." for name, _ in model.named_modules())
+    return wrapped or bool(getattr(model, "is_gradient_checkpointing", False))
 
 
 def _device(wanted: str, who: str) -> torch.device:

@@ -2,10 +2,13 @@
 
 import functools
 import importlib
+import logging
 import os
 from typing import Any
 
 from curricle.errors import ModelError
+
+LOG = logging.getLogger("curricle")
 
 
 def needed(name: str) -> Any:
@@ -24,8 +27,12 @@ def needed(name: str) -> Any:
 
 @functools.cache
 def kernels() -> Any:
-    """Our own kernels for a GPU; None where there is no Triton to compile them."""
+    """Our own kernels for this GPU; None where Triton is missing or cannot build them."""
     try:
-        return importlib.import_module("curricle.llm.kernels")
-    except ImportError:
+        found = importlib.import_module("curricle.llm.kernels")
+        found.tried()
+    except Exception as error:  # compilers fail in many ways, and all can be done without
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        LOG.warning("Triton builds no kernels here, so decoding goes without: %s", why)
         return None
+    return found

@@ -115,3 +115,11 @@ def turn(query: Tensor, keys: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Ten
         triton.next_power_of_2(max(heads, shared)), triton.next_power_of_2(half),
     )  # fmt: skip
     return turned[0].transpose(1, 2), turned[1].transpose(1, 2)
+
+
+def tried() -> None:
+    """Build and run them once, small."""
+    query, cosine = torch.zeros(1, 1, 1, 16, device="cuda"), torch.zeros(1, 1, 16, device="cuda")
+    look(query, query, query, cosine[0, :, :1].contiguous(), 1.0)
+    turn(query, query, cosine, cosine)
+    torch.cuda.synchronize()

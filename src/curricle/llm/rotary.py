@@ -49,8 +49,12 @@ def alike(theirs: Callable[..., Pair], ours: Callable[..., Pair], device: str) -
     return all(a.shape == b.shape and torch.allclose(a, b, atol=1e-4) for a, b in pairs)
 
 
-def _turned(theirs: Callable[..., Pair], query: Tensor, keys: Tensor, cosine: Tensor, sine: Tensor, *more: Any) -> Pair:
-    if more or cosine.ndim != 3 or cosine.shape[-1] != query.shape[-1]:  # some turn a part of each head only
-        return theirs(query, keys, cosine, sine, *more)
+def _turned(
+    theirs: Callable[..., Pair], query: Tensor, keys: Tensor, cosine: Tensor, sine: Tensor, *more: Any, **named: Any
+) -> Pair:
+    """Ours if it is called as it was tried; some models turn a part of each head only, and ours has no gradient."""
+    plain = query.is_cuda and not torch.is_grad_enabled() and not more and not named
+    if not plain or cosine.ndim != 3 or cosine.shape[-1] != query.shape[-1]:
+        return theirs(query, keys, cosine, sine, *more, **named)
     found: Pair = kernels().turn(query, keys, cosine, sine)
     return found

@@ -3,8 +3,11 @@
 TRL shuffles the rows of an update and cuts them into parts of equally many. Here tries at a task stay together, for
 they share its prompt (`packing.py`); tasks of like length do, for shorter ones would be padded; and all parts have
 about as many tokens, so that memory is that of an average part, not of the longest conversations. All rows make one
-update, so where each goes decides nothing as long as the loss weighs all tokens of an update the same. Under a loss
-that does not, parts have equally many rows, in the order they came.
+update, so where each goes decides nothing as long as all tokens of an update weigh the same: in the loss, and, as TRL
+takes means over parts of them, in the entropy bonus and in figures (`share`).
+
+Parts have equally many rows, in the order they came, under a loss that is no mean over tokens, where there are fewer
+tasks than parts, and where several ranks learn, which have to agree on shapes.
 """
 
 import itertools
@@ -14,8 +17,12 @@ from typing import Any
 
 import torch
 
+from curricle import ranks
+
 TOKENWISE = ("dapo", "cispo", "vespo")
 """TRL's losses that are a mean over all tokens of an update."""
+MEANS = ("kl", "entropy", "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
+"""TRL's figures that are means over the tokens of a part."""
 Batch = dict[str, Any]
 
 
@@ -23,9 +30,13 @@ Batch = dict[str, Any]
 def laid_out(trainer: Any, loss: str, group: int) -> Iterator[None]:
     """Let TRL's module lay an update's rows out so."""
     before = {name: getattr(trainer, name) for name in ("shuffle_sequence_dict", "split_tensor_dict")}
-    trainer.shuffle_sequence_dict = lambda batch: batch
-    if loss in TOKENWISE:
-        trainer.split_tensor_dict = lambda batch, count: split(batch, count, group)
+
+    def cut(batch: Batch, count: int) -> list[Batch]:
+        apart = loss in TOKENWISE and ranks.count() == 1 and len(batch["completion_mask"]) >= count * group
+        parts: list[Batch] = split(batch, count, group) if apart else before["split_tensor_dict"](batch, count)
+        return parts
+
+    trainer.shuffle_sequence_dict, trainer.split_tensor_dict = lambda batch: batch, cut
     try:
         yield
     finally:
@@ -34,14 +45,31 @@ def laid_out(trainer: Any, loss: str, group: int) -> Iterator[None]:
 
 
 def split(batch: Batch, count: int, group: int) -> list[Batch]:
-    """The parts of an update; a group is divided only where there are fewer groups than parts, or ranks share one."""
-    said = batch["completion_mask"].sum(1).cpu()
-    size = group if len(said) % group == 0 and len(said) // group >= count else 1
-    tokens = said.view(-1, size).sum(1) + batch["prompt_mask"].sum(1).cpu().view(-1, size)[:, 0]
+    """The parts of an update, whole groups each; what is padding in all rows of a part is left out."""
+    said = batch["completion_mask"].sum(1).view(-1, group).sum(1)
+    tokens = (said + batch["prompt_mask"].sum(1)[::group]).cpu()
     order = tokens.argsort(stable=True)
     parts = order.split(shares(tokens[order].tolist(), count))
-    rows = [(part[:, None] * size + torch.arange(size)).flatten() for part in parts]
-    return [{key: value[some] if value.ndim else value for key, value in batch.items()} for some in rows]
+    return [_trimmed(batch, (part[:, None] * group + torch.arange(group)).flatten()) for part in parts]
+
+
+def share(part: Batch, count: int) -> float:
+    """How many times as many of the agent's own tokens a part has as the mean of all `count` parts."""
+    own = part["completion_mask"] * part.get("tool_mask", 1)
+    return float(own.sum() * count / part["num_items_in_batch"].clamp(min=1))
+
+
+def _trimmed(batch: Batch, rows: torch.Tensor) -> Batch:
+    """Some rows; prompts are padded at the left, replies at the right."""
+    asked, said = (int(batch[f"{name}_mask"][rows].sum(1).max()) for name in ("prompt", "completion"))
+    columns = {True: slice(-asked, None), False: slice(said)}
+
+    def some(name: str, value: torch.Tensor) -> torch.Tensor:
+        if not value.ndim:
+            return value
+        return value[rows] if value.ndim == 1 else value[rows, columns[name.startswith("prompt")]]
+
+    return {name: some(name, value) for name, value in batch.items()}
 
 
 def shares(work: Sequence[float], count: int) -> list[int]:
@@ -50,10 +78,13 @@ def shares(work: Sequence[float], count: int) -> list[int]:
     while high - low > 0.5:  # work comes in whole tokens
         middle = (low + high) / 2
         low, high = (low, middle) if len(_filled(work, middle)) <= count else (middle, high)
-    ends = set(itertools.accumulate(_filled(work, high)))
-    while len(ends) < count:  # the more parts, the more alike each can be
-        ends.add(max((i for i in range(1, len(work)) if i not in ends), key=lambda i: work[i] / work[i - 1]))
-    return [end - start for start, end in itertools.pairwise([0, *sorted(ends)])]
+    ends = [0, *itertools.accumulate(_filled(work, high))]
+    while len(ends) <= count:  # cut the largest in two, where its pieces differ most
+        wide = [(start, end) for start, end in itertools.pairwise(ends) if end - start > 1]
+        start, end = max(wide, key=lambda one: sum(work[slice(*one)]))
+        best = max(range(start + 1, end), key=lambda i: (work[i] / work[i - 1], -abs(2 * i - start - end)))
+        ends = sorted([*ends, best])
+    return [end - start for start, end in itertools.pairwise(ends)]
 
 
 def _filled(work: Sequence[float], most: float) -> list[int]:

@@ -29,7 +29,7 @@ from curricle.agents.grpo import sharing
 from curricle.agents.grpo.attempts import Attempt
 from curricle.agents.grpo.credit import token_advantages
 from curricle.agents.grpo.packing import packed, packs, scored
-from curricle.agents.grpo.parts import laid_out
+from curricle.agents.grpo.parts import MEANS, TOKENWISE, laid_out, share
 from curricle.agents.grpo.settings import LearningOptions, config, refusals
 from curricle.errors import AgentError, explained
 from curricle.llm.causal import Causal, lightly
@@ -54,7 +54,7 @@ FIGURES = {
 
 
 LIGHTER = 4
-"""How many times as many rows go through the network at a time where nothing is kept for a gradient."""
+"""How many times as many packed rows go through the network at a time where nothing is kept for a gradient."""
 UNLIKELY = -1000.0
 """Log-odds below those of any token: exp(UNLIKELY - them) is 0."""
 
@@ -127,6 +127,7 @@ def _trainer(owner: Grpo) -> Any:
 
         slots: dict[int, Slot]
         watch: Watch
+        entropy_coef: float
 
         def _prepare_inputs(self, generation_batch: Any) -> Any:
             with laid_out(grpo_trainer, self.loss_type, options.group):
@@ -145,25 +146,41 @@ def _trainer(owner: Grpo) -> Any:
                 batch["advantages"] = whole + options.step_weight * steps.to(whole)
             return batch
 
+        def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+            """TRL's; what it takes a mean over parts of is a mean over tokens."""
+            weight = share(inputs, self.args.steps_per_generation)
+            if self.loss_type not in TOKENWISE or ranks.count() > 1 or self.use_adaptive_entropy:
+                weight = 1.0
+            coefficient, self.entropy_coef = self.entropy_coef, weight * self.entropy_coef
+            try:
+                loss = super()._compute_loss(model, inputs)
+            finally:
+                if not self.use_adaptive_entropy:
+                    self.entropy_coef = coefficient
+            for figures in (self._metrics["train"].get(name) for name in MEANS):
+                if figures:
+                    figures[-1] *= weight
+            return loss
+
         def _get_per_token_logps_and_entropies(
             self, model: Any, ids: Any, seen: Any, keep: int, batch_size: int | None = None, **named: Any
         ) -> tuple[Any, Any, Any]:
             """The same figures; where several rows have one prompt, from packed sequences."""
-            plain, may = super()._get_per_token_logps_and_entropies, packs(causal.model)
-            pad, count = causal.tokenizer.pad_token_id, batch_size or len(ids)
-            if not torch.is_grad_enabled():
-                count *= LIGHTER
+            plain, count = super()._get_per_token_logps_and_entropies, batch_size or len(ids)
+            alone = ranks.count() == 1  # several have to pass the network equally often
+            may, pad = packs(causal.model) and not named.get("compute_aux_loss"), causal.tokenizer.pad_token_id
 
-            def part(rows: slice) -> tuple[Any, Any, Any]:
-                some = packed(ids[rows], seen[rows], keep, pad, apart=ranks.count() == 1) if may else []
-                if not some or named.get("compute_aux_loss"):
-                    found: tuple[Any, Any, Any] = plain(model, ids[rows], seen[rows], keep, **named)
+            def passed(rows: slice) -> tuple[Any, Any, Any]:
+                some = packed(ids[rows], seen[rows], keep, pad, apart=alone) if may else []
+                if not some:
+                    found: tuple[Any, Any, Any] = plain(model, ids[rows], seen[rows], keep, count, **named)
                     return found
                 with self.accelerator.autocast(), lightly(causal.model):
                     return *scored(some, model), None
 
+            many = LIGHTER * count if alone and not torch.is_grad_enabled() else count
             with sharing.passing(self):
-                parts = [part(slice(start, start + count)) for start in range(0, len(ids), count)]
+                parts = [passed(slice(start, start + many)) for start in range(0, len(ids), many)]
             odds, entropies, losses = zip(*parts, strict=True)
             entropy = torch.cat(entropies) if named.get("compute_entropy") else None
             return torch.cat(odds), entropy, None if losses[0] is None else torch.stack(losses).mean()
