@@ -4,10 +4,13 @@ import pytest
 import torch
 from small_model import Pick, tiny
 from test_grpo import brief
+from transformers.models.llama import modeling_llama
 
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.llm.attention import opened
 from curricle.llm.causal import Causal, CausalOptions
+from curricle.llm.extra import kernels
+from curricle.llm.rotary import turning
 from curricle.llm.sampling import Sampler
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -54,6 +57,23 @@ def test_graphs_score_what_they_are_told_as_a_growing_cache_does():
     for other in scores[1:]:
         for a, b in zip(scores[0], other, strict=True):
             torch.testing.assert_close(a, b, rtol=0.05, atol=1e-3)
+
+
+def test_kernels_are_built_and_find_what_torch_does():
+    """In bfloat16, with heads as the embedded model has them, and rows that see little."""
+    static, theirs = sampler("static"), modeling_llama.apply_rotary_pos_emb
+    with turning(static.speaker):
+        assert modeling_llama.apply_rotary_pos_emb is not theirs
+    assert modeling_llama.apply_rotary_pos_emb is theirs
+    given = (torch.randn(128, 9, 1, 64), torch.randn(128, 3, 864, 64), torch.randn(128, 3, 864, 64))
+    query, keys, values = (one.cuda().bfloat16() for one in given)
+    hidden = torch.arange(864, device="cuda") > torch.randint(1, 864, (128, 1), device="cuda")
+    mask = torch.zeros(128, 864, device="cuda", dtype=torch.bfloat16).masked_fill(hidden, -torch.inf)
+    found = kernels().look(query.view(128, 3, 3, 64), keys, values, mask, 0.125)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query.float().view(128, 3, 3, 64), keys.float(), values.float(), attn_mask=mask[:, None, None].float()
+    )
+    torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize(("lora", "spread"), [(0, 0.02), (4, 0.5)])
