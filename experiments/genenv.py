@@ -191,9 +191,7 @@ def run(args: argparse.Namespace) -> None:
     if args.processes > 1:
         return side_by_side(args)
     base = config.override(config.load(str(BASE)), [*WORLDS[args.world], *args.set])
-    clock, out = Clock(args.minutes), Path(args.out)
-    known = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
-    have = {(row["arm"], row["seed"]) for row in known}
+    clock, out, have = Clock(args.minutes), Path(args.out), _have(args)
     for seed in args.seeds:
         start = _folder(args, "before", seed)
         needs = ["before"] if args.share and not _finished(start) else []
@@ -214,6 +212,13 @@ def run(args: argparse.Namespace) -> None:
                 with out.open("a") as file:
                     file.write(json.dumps(line(folder, name, seed, args.world)) + "\n")
     print("all runs are done")
+
+
+def _have(args: argparse.Namespace) -> set[tuple[str, int]]:
+    """Arms and seeds that the file has."""
+    out = Path(args.out)
+    known = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
+    return {(row["arm"], row["seed"]) for row in known}
 
 
 def _folder(args: argparse.Namespace, name: str, seed: int) -> Path:
@@ -239,13 +244,16 @@ def side_by_side(args: argparse.Namespace) -> None:
         of = ["--seeds", str(job[0]), "--arms", job[1], "--minutes", str(left), *(["--share"] if args.share else [])]
         return subprocess.run([sys.executable, __file__, "run", *same, *of]).returncode
 
-    first = ["before"] if args.share else []  # the others wait for it
+    def together(pool: ThreadPoolExecutor, jobs: list[tuple[int, str]]) -> None:
+        if failed := sum(code != 0 for code in pool.map(one, jobs)):
+            sys.exit(f"{failed} runs failed; the same command tries them again")
+
     with ThreadPoolExecutor(args.processes) as pool:
-        for arms in (first, [name for name in args.arms if name not in first]):
-            if time.monotonic() > end:
-                return
-            if failed := sum(code != 0 for code in pool.map(one, itertools.product(args.seeds, arms))):
-                sys.exit(f"{failed} runs failed; the same command tries them again")
+        if args.share:  # what the others begin with
+            together(pool, [(seed, "before") for seed in args.seeds if not _finished(_folder(args, "before", seed))])
+        if time.monotonic() < end:
+            have = _have(args)
+            together(pool, [job for job in itertools.product(args.seeds, args.arms) if job[::-1] not in have])
 
 
 def table(args: argparse.Namespace) -> None:
