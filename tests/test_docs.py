@@ -219,7 +219,7 @@ GENENV = (ROOT / "docs" / "genenv.md").read_text()
 def test_genenv_page_runs(at_root):
     (text,) = blocks(GENENV, "sh")
     for line in text.strip().splitlines():
-        words = shlex.split(line)
+        words = shlex.split(line, comments=True)
         if words[1] == "run":
             pairs = [*SMALL, *tiny_players(config.load(words[2]))]
             words += [word for pair in pairs for word in ("--set", pair)]
