@@ -276,9 +276,8 @@ def test_genenv_tools_run(script, tmp_path):
     tried = list(map(json.loads, script("experiments/written.py", "gather", f"{work}/out-genenv-0").splitlines()))
     assert {row["cycle"] for row in tried} == {1, 2} and 0 < sum(row["attempts"] for row in tried) <= 16
     assert all(row["task"] and row["fallback"] for row in tried), "a tiny model writes nothing of use"
-    assert str(tmp_path) not in json.dumps(rows) and "| genenv | 1 | 32 |" in script(
-        "experiments/genenv.py", "table", out
-    )
+    shown = script("experiments/genenv.py", "table", out)
+    assert str(tmp_path) not in json.dumps(rows) and "| genenv | 1 | 32 |" in shown
 
 
 def test_what_is_written_is_counted(script, tmp_path):

@@ -162,6 +162,8 @@ def test_parts_have_whole_groups_of_like_length_and_about_as_many_tokens():
     assert [part["of"].tolist() for part in parts] == [[10, 11, 0, 1, 4, 5, 6, 7], [8, 9], [2, 3]]
     assert [tuple(part["completion_mask"].shape) for part in parts] == [(8, 4), (2, 70), (2, 90)], "padding goes"
     assert all((part["prompt_mask"] == 1).all() and part["prompt_mask"].shape[1] == 5 for part in parts)
+    hidden = split({**batch, "completion_mask": 0 * mask}, 3, 2)
+    assert all(part["completion_mask"].shape[1] == 1 for part in hidden), "TRL may mask whole replies"
     assert [share(part, 3) for part in parts] == pytest.approx([3 * n / 318 for n in (18, 130, 170)])
 
 

@@ -209,9 +209,8 @@ class _Loop:
         chosen = torch.where(self.done, self.owner.pad, chosen)
         self.said.index_copy_(1, self.step, chosen[:, None])
         self.done |= (chosen[:, None] == self.ends).any(1)
-        self.mask.masked_fill_(
-            self.done[:, None, None, None], -torch.inf
-        )  # who has ended looks at its newest column only
+        ended = self.done[:, None, None, None]  # who has looks at its newest column only
+        self.mask.masked_fill_(ended, -torch.inf)
         self.token.copy_(chosen[:, None])
 
     def _captured(self) -> Any:

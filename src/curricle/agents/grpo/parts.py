@@ -2,7 +2,7 @@
 
 TRL shuffles the rows of an update and cuts them into parts of equally many. Here tries at a task stay together, for
 they share its prompt (`packing.py`); tasks of like length do, for shorter ones would be padded; and all parts have
-about as many tokens, so that memory is that of an average part, not of the longest conversations. All rows make one
+about as many tokens, so that memory is that of an average part, or of the longest task. All rows make one
 update, so where each goes decides nothing as long as all tokens of an update weigh the same: in the loss, and, as TRL
 takes means over parts of them, in the entropy bonus and in figures (`share`).
 
@@ -60,8 +60,8 @@ def share(part: Batch, count: int) -> float:
 
 
 def _trimmed(batch: Batch, rows: torch.Tensor) -> Batch:
-    """Some rows; prompts are padded at the left, replies at the right."""
-    asked, said = (int(batch[f"{name}_mask"][rows].sum(1).max()) for name in ("prompt", "completion"))
+    """Some rows; prompts are padded at the left, replies at the right. TRL may have masked all of a reply."""
+    asked, said = (max(1, int(batch[f"{name}_mask"][rows].sum(1).max())) for name in ("prompt", "completion"))
     columns = {True: slice(-asked, None), False: slice(said)}
 
     def some(name: str, value: torch.Tensor) -> torch.Tensor:
