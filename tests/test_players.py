@@ -14,11 +14,13 @@ from small_model import Pick, tiny
 from test_grpo import agent
 
 from curricle.agents.grpo import GRPO
+from curricle.agents.grpo.settings import LearningOptions
+from curricle.agents.grpo.trainer import Grpo, _trainer
 from curricle.errors import AgentError, ModelError, RunDamaged, WorldError
 from curricle.llm import causal, decoding, extra, rotary
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.norms import fused
-from curricle.llm.sampling import Sampler, _copy_over, _room
+from curricle.llm.sampling import Sampler, _copy_over, _room, _speaker
 from curricle.llm.shards import WRAPPED
 
 
@@ -190,6 +192,20 @@ def test_the_speaker_of_a_gpu_has_the_adapter_merged():
         assert torch.allclose(speaker(ids).logits, model.model(ids).logits, atol=1e-4)
         with model.origin() as origin:
             assert not torch.allclose(speaker(ids).logits, origin(ids).logits, atol=1e-2)
+
+
+@pytest.mark.parametrize("lora", [0, 4])
+def test_the_speaker_of_a_gpu_speaks_for_itself(lora):
+    """Also once TRL has put its own `forward` around the model's."""
+    model = Causal(CausalOptions(model=tiny(), device="cpu", lora=lora), "test", 0)
+    _trainer(Grpo(model, LearningOptions(model=tiny(), device="cpu", lora=lora), lambda slots: []))
+    speaker, ids = _speaker(model), torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        said = speaker(ids).logits
+        assert torch.allclose(said, model.model(ids).logits, atol=1e-4)
+        for p in model.model.parameters():
+            p.zero_()
+        assert torch.equal(speaker(ids).logits, said)
 
 
 def test_players_with_adapters_share_the_model_underneath():

@@ -177,16 +177,16 @@ def _room(prompts: Sequence[list[int]], most: int, batch: int) -> dict[str, Any]
 
 
 def _speaker(causal: Causal) -> Any:
-    """A model of the same shape for speaking only, in bfloat16, without an adapter."""
+    """A model of the same shape for speaking only, in bfloat16, without an adapter.
+
+    It is built from the config: a copy would speak through what TRL puts around `forward`, which knows the original.
+    """
     base = causal.model.get_base_model() if causal.options.lora else causal.model
-    if causal.sharded:
-        with torch.device(causal.device):
+    with torch.device(causal.device):
+        if causal.sharded:
             speaker = needed("transformers").AutoModelForCausalLM.from_config(base.config, dtype=torch.float32)
-    elif causal.options.lora:
-        with torch.device(causal.device):
+        else:
             speaker = type(base)(copy.deepcopy(base.config))
-    else:
-        speaker = copy.deepcopy(base)
     speaker.generation_config = copy.deepcopy(base.generation_config)
     speaker = speaker.to(causal.device).requires_grad_(False).eval()
     for p in speaker.parameters() if causal.device.type == "cuda" else ():  # buffers stay: positions would be wrong
