@@ -2,7 +2,7 @@
 
     python experiments/genenv.py run --out FILE [--world sums] [--seeds 0 1 2] [--arms A ...] [--minutes 9] [--set ...]
     python experiments/genenv.py run --out FILE --processes 5 ...      as many runs at a time, all on one GPU
-    python experiments/genenv.py table FILE
+    python experiments/genenv.py table FILE [--against agent_only]
     python experiments/genenv.py picture FILE --out PNG [--arms A ...]
 
 Worlds: `tools`, tool calls of all kinds, of which the environment chooses kind and size; `written`, the same, but it
@@ -50,7 +50,6 @@ BASE = Path(__file__).parent.parent / "configs" / "genenv-small.toml"
 COMMON = [
     "schedule.designs=16",
     "schedule.test_seeds=16",
-    "agent.rate=5e-4",
     "agent.micro=64",
     "agent.sample_batch=512",
     "designer.warm=0",
@@ -84,6 +83,7 @@ WORLDS: dict[str, list[str]] = {
         "designer.temperature=1.0",
         "agent.warm=20",
         "agent.warm_tasks=256",
+        "agent.rate=1e-4",
         "agent.tasks=32",
         "agent.most_tokens=16",
         "schedule.cycles=10",
@@ -107,12 +107,6 @@ WORLDS["written"] = [
 WORLDS = {name: [*COMMON, *changes] for name, changes in WORLDS.items()} | {"small": []}
 """What each world changes in the config. A small model solves nothing before it has seen some solutions (`warm`), and
 the tool tasks it writes seldom ask for what their gold does (`written.py`): there it chooses their kind and size."""
-
-
-COLUMNS = (
-    *("arm", "seeds", "agent samples", "held-out score", "mean of the last three"),
-    *("that less `agent_only`'s, by seed (pairs)", "success in the designs by cycle"),
-)
 
 
 class TimeUp(BaseException):
@@ -257,15 +251,19 @@ def side_by_side(args: argparse.Namespace) -> None:
 
 
 def table(args: argparse.Namespace) -> None:
-    """Means over seeds with a 95 % interval, also of what is gained on the agent alone; success in the designs."""
+    """Means over seeds with a 95 % interval, also of what is gained on another arm; success in the designs."""
     rows = [json.loads(text) for text in Path(args.file).read_text().splitlines()]
-    print("| " + " | ".join(COLUMNS) + " |")
-    print("|---" * len(COLUMNS) + "|")
+    columns = (
+        *("arm", "seeds", "agent samples", "held-out score", "mean of the last three"),
+        *(f"that less `{args.against}`'s, by seed (pairs)", "success in the designs by cycle"),
+    )
+    print("| " + " | ".join(columns) + " |")
+    print("|---" * len(columns) + "|")
     late = {(row["arm"], row["seed"]): statistics.fmean(row["held_out"][-3:]) for row in rows}
     for name in dict.fromkeys(row["arm"] for row in rows):
         mine = [row for row in rows if row["arm"] == name]
-        alone = "agent_only" + "".join(name.partition(",")[1:])  # what follows is how both were made
-        gains = [late[name, row["seed"]] - late[key] for row in mine if (key := (alone, row["seed"])) in late]
+        other = args.against + "".join(name.partition(",")[1:])  # what follows is how both were made
+        gains = [late[name, row["seed"]] - late[key] for row in mine if (key := (other, row["seed"])) in late]
         courses = zip(*(row["success"] for row in mine), strict=False)
         cells = (
             name,
@@ -273,7 +271,7 @@ def table(args: argparse.Namespace) -> None:
             f"{mine[0]['samples']:,}",
             interval([row["held_out"][-1] for row in mine]),
             interval([late[name, row["seed"]] for row in mine]),
-            f"{interval(gains)} ({len(gains)})" if gains and name != alone else "-",
+            f"{interval(gains)} ({len(gains)})" if gains and name != other else "-",
             " ".join(f"{statistics.fmean(rates):.2f}".lstrip("0") for rates in courses) or "-",
         )
         print("| " + " | ".join(map(str, cells)) + " |")
@@ -322,6 +320,7 @@ def main() -> None:
     go.set_defaults(go=run)
     show = commands.add_parser("table")
     show.add_argument("file")
+    show.add_argument("--against", default="agent_only", metavar="ARM", help="The arm that gains are measured from.")
     show.set_defaults(go=table)
     draw = commands.add_parser("picture")
     draw.add_argument("file")

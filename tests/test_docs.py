@@ -300,15 +300,15 @@ def test_experiments_page_shows_the_runs_of_genenv_there_are(script, tmp_path):
     script(
         "experiments/genenv.py",
         "picture",
-        str(ROOT / "experiments/genenv/sums.jsonl"),
+        str(ROOT / "experiments/genenv/sums-earlier.jsonl"),
         "--out",
         str(tmp_path / "a.png"),
     )
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(SystemExit, match="has no arm 'teacher'; it has: agent_only, alpha="):
         words = ["--out", str(tmp_path / "b.png"), "--arms", "teacher"]
-        script("experiments/genenv.py", "picture", str(ROOT / "experiments/genenv/sums.jsonl"), *words)
-    for name in ("written", "freely", "named", "frozen", "complete", "complete-frozen"):
+        script("experiments/genenv.py", "picture", str(ROOT / "experiments/genenv/sums-earlier.jsonl"), *words)
+    for name in ("written", "freely", "named", "frozen", "complete", "complete-frozen", "small"):
         command = "table" if name == "written" else "tried"
         shown = script("experiments/written.py", command, str(ROOT / f"experiments/written-tasks/{name}.jsonl"))
         assert part(page, name) == shown.strip().splitlines()
