@@ -2,7 +2,6 @@
 
 import json
 import re
-import runpy
 import shlex
 import subprocess
 import sys
@@ -10,15 +9,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pages import SMALL, blocks, part, tiny_players
 from parts import ROOT
-from small_model import tiny
 from typer.testing import CliRunner
 
 from curricle import config
-from curricle.agent import Agent
 from curricle.cli import app
-from curricle.designer import Designer
-from curricle.designers.language import designer as language
 from curricle.records import Outcome
 from curricle.registry import BUILT_IN, find
 from curricle.run import read_records
@@ -27,32 +23,6 @@ from curricle.worlds.crafter import Crafter, symbols
 from curricle.worlds.crafter.state import STATE
 
 README, CONTRIBUTING = (ROOT / "README.md").read_text(), (ROOT / "CONTRIBUTING.md").read_text()
-SMALL = ["schedule.per_cycle=400", "schedule.final=100", "schedule.save_every=200", "schedule.test_seeds=2"]
-
-
-def blocks(text, language):
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [content for name, content in found if name == language]
-
-
-def tiny_players(plain):
-    """Pairs that give every player with a language model a tiny one, and little to do."""
-    resolved = config.resolve(plain)
-    options = {"agent": resolved.agent_options, "designer": resolved.designer_options}
-    mine = {part: set(type(o).model_fields) for part, o in options.items() if "lora" in type(o).model_fields}
-    few = {"model": tiny(), "group": 4, "tasks": 2, "micro": 8, "most_tokens": 4, "text_tokens": 4, "sample_batch": 16}
-    pairs = [f"{part}.{name}={value}" for part, known in mine.items() for name, value in few.items() if name in known]
-    few = ["schedule.per_cycle=16", "schedule.designs=2", "schedule.cycles=2", "schedule.final=0"]
-    return [*pairs, *few] if pairs else []
-
-
-@pytest.fixture
-def at_root(tmp_path, monkeypatch):
-    """A folder that looks like the repository's root, to run its commands in."""
-    for name in ("examples", "configs", "tests"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_readme_quickstart_runs(at_root):
@@ -112,11 +82,6 @@ def test_contributing_example_is_a_world_that_runs(tmp_path):
 
 
 CRAFTER, TEXT = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("crafter", "text"))
-
-
-def part(text, name):
-    """What stands between the comments of a generated part."""
-    return text.split(f"<!-- {name} -->")[1].split("<!-- end -->")[0].strip().splitlines()
 
 
 def test_crafter_page_shows_the_knobs_and_symbols_there_are():
@@ -213,105 +178,8 @@ def test_the_benchmark_of_the_policy_runs():
     assert set(found) == {"ms_a_design", "ms_an_update", "share_of_practice"} and min(found.values()) > 0
 
 
-GENENV = (ROOT / "docs" / "genenv.md").read_text()
-
-
-def test_genenv_page_runs(at_root):
-    (text,) = blocks(GENENV, "sh")
-    for line in text.strip().splitlines():
-        words = shlex.split(line, comments=True)
-        if words[1] == "run":
-            pairs = [*SMALL, *tiny_players(config.load(words[2]))]
-            words += [word for pair in pairs for word in ("--set", pair)]
-        done = CliRunner().invoke(app, words[1:])
-        assert done.exit_code == 0, (line, done.output, done.exception)
-
-
-def test_genenv_page_names_faults_figures_and_settings_that_exist(tmp_path):
-    agent, designer, fixed = find(Agent, "grpo"), find(Designer, "language"), find(Designer, "fixed")
-    assert set(re.findall(r"^\| `(\w+)` \|", GENENV, re.MULTILINE)) == set(language.FAULTS)
-    known = {*agent.Options.model_fields, *designer.Options.model_fields, *fixed.Options.model_fields, "id"}
-    for name in re.findall(r"`(?:designer|agent)\.(\w+)", GENENV):
-        assert name in known, name
-    sources = "".join(path.read_text() for path in (ROOT / "src" / "curricle").rglob("*.py"))
-    for row in part_of(GENENV, "What to watch"):
-        for name in re.findall(r"`(?:\w+/)?(\w+)`", row.split("|")[1]):
-            assert re.search(rf'"(practice/|design/)?{name}"', sources), name
-
-
-def part_of(text, heading):
-    """The rows of the table under a heading."""
-    return [row for row in text.split(f"## {heading}")[1].split("\n## ")[0].splitlines() if row.startswith("| `")]
-
-
-def test_genenv_tools_run(script, tmp_path):
-    """The benchmark and the experiment, with a tiny model and little to do."""
-    small = ["--rows", "8", "--prompt", "8", "--new", "4", "--updates", "1", "--text", "4", "--json"]
-    done = script("benchmarks/language.py", "--model", tiny(), *small, "--out", str(tmp_path / "speed.jsonl"))
-    found = json.loads(done.splitlines()[-1])
-    (kept,) = map(json.loads, (tmp_path / "speed.jsonl").read_text().splitlines())
-    assert kept.items() >= found.items() and kept["asked"]["rows"] == 8 and kept["machine"]["device"]
-    assert (
-        found["rollouts"]["transformers.generate"]["tokens_per_s"] > 0
-        and found["updates"]["packed"]["tokens_per_s"] > 0
-        and found["writing"]["static"]["steps_per_s"] > 0
-    )
-    plain = config.load(str(ROOT / "configs" / "genenv-small.toml"))
-    out, work = str(tmp_path / "out.jsonl"), str(tmp_path / "runs")
-    go = ["run", "--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv"]
-    sets = ["--set", *SMALL, *tiny_players(plain), "schedule.test_episodes=2", "schedule.final=0", "agent.warm=1"]
-    sets.append('designer.text="required"')
-    assert "minutes are over" in script("experiments/genenv.py", *go, "--minutes", "0", *sets)
-    known = runpy.run_path(str(ROOT / "experiments" / "genenv.py"))
-    found = {name: config.resolve(config.override(plain, s)) for name, s in known["WORLDS"].items()}
-    texts = {name: (one.designer_options.text, one.designer_options.warm) for name, one in found.items()}
-    assert texts == {"tools": ("off", 0), "sums": ("allowed", 0), "written": ("required", 10), "small": ("allowed", 10)}
-    assert config.override(plain, known["WORLDS"]["small"]) == plain
-    for _ in range(2):  # the second time there is nothing left to do
-        script("experiments/genenv.py", *go, "--processes", "2", "--share", *sets)
-    rows = sorted(map(json.loads, Path(out).read_text().splitlines()), key=lambda row: row["arm"])
-    assert script("experiments/genenv.py", *go, *sets).strip() == "all runs are done"  # there is nothing left to do
-    counted = [(row["arm"], row["samples"], len(row["held_out"])) for row in rows]
-    assert counted == [("before", 0, 1), ("genenv", 32, 2)] and rows[1]["config"]["begin"] == "out-before-0"
-    tried = list(map(json.loads, script("experiments/written.py", "gather", f"{work}/out-genenv-0").splitlines()))
-    assert {row["cycle"] for row in tried} == {1, 2} and 0 < sum(row["attempts"] for row in tried) <= 16
-    assert all(row["task"] and row["fallback"] for row in tried), "a tiny model writes nothing of use"
-    shown = script("experiments/genenv.py", "table", out)
-    assert str(tmp_path) not in json.dumps(rows) and "| genenv | 1 | 32 |" in shown
-
-
-def test_what_is_written_is_counted(script, tmp_path):
-    out = str(tmp_path / "written.jsonl")
-    go = ["run", "--out", out, "--warm", "0", "1", "--seeds", "0", "--candidates", "3", "--model", tiny()]
-    script("experiments/written.py", *go)
-    script("experiments/written.py", *go)
-    rows = [json.loads(line) for line in Path(out).read_text().splitlines()]
-    assert [row["warm"] for row in rows] == [0, 1], "what the file has is not run again"
-    for row in rows:
-        assert row["used"] + sum(row["faults"].values()) == row["candidates"] == 3
-    assert "| 1 | 1 | 3 |" in script("experiments/written.py", "table", out)
-
-
-def test_experiments_page_shows_the_runs_of_genenv_there_are(script, tmp_path):
+def test_experiments_page_shows_the_shapes_of_the_update(script):
     page = (ROOT / "experiments" / "README.md").read_text()
-    for file in sorted((ROOT / "experiments" / "genenv").glob("*.jsonl")):
-        shown = script("experiments/genenv.py", "table", str(file)).strip().splitlines()
-        assert part(page, f"genenv {file.stem}") == shown
-    script(
-        "experiments/genenv.py",
-        "picture",
-        str(ROOT / "experiments/genenv/sums-earlier.jsonl"),
-        "--out",
-        str(tmp_path / "a.png"),
-    )
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(SystemExit, match="has no arm 'teacher'; it has: agent_only, alpha="):
-        words = ["--out", str(tmp_path / "b.png"), "--arms", "teacher"]
-        script("experiments/genenv.py", "picture", str(ROOT / "experiments/genenv/sums-earlier.jsonl"), *words)
-    for name in ("written", "freely", "named", "frozen", "complete", "complete-frozen", "small"):
-        command = "table" if name == "written" else "tried"
-        shown = script("experiments/written.py", command, str(ROOT / f"experiments/written-tasks/{name}.jsonl"))
-        assert part(page, name) == shown.strip().splitlines()
     shown = script("experiments/updates.py", "table", str(ROOT / "experiments/ppo-updates/symbols.jsonl"))
     assert part(page, "updates") == shown.strip().splitlines()
     files = [str(ROOT / "experiments" / name) for name in ("ppo-updates/pixels.jsonl", "ppo-crafter-128/results.jsonl")]
@@ -328,20 +196,6 @@ def test_shapes_of_the_update_are_run_once(script, tmp_path):
     assert row["epochs"] == 1 and row["seed"] == 3 and len(row["returns"]) == 4 and row["scores"][1] > 0 < row["kl"]
     with pytest.raises(SystemExit):
         script("experiments/updates.py", "run", "--out", out, "--shapes", "3:8")
-
-
-@pytest.fixture
-def script(monkeypatch, capsys):
-    """Run a script of the repository in this process: importing all that it needs takes seconds."""
-
-    def go(name, *words):
-        monkeypatch.setattr(sys, "argv", [name, *words])
-        monkeypatch.syspath_prepend(ROOT / Path(name).parent)
-        capsys.readouterr()
-        runpy.run_path(str(ROOT / name), run_name="__main__")
-        return capsys.readouterr().out
-
-    return go
 
 
 def test_contributing_names_files_that_exist():
@@ -385,16 +239,3 @@ def test_the_papers_schedules_are_config_files(at_root):
     assert (envgen.cycles, envgen.designed, envgen.original, envgen.final) == (4, 120_000, 120_000, 1_000_000)
     genenv = config.resolve(config.load("tests/genenv-ladder.toml"))
     assert (genenv.schedule.designed, genenv.schedule.original, genenv.agent.unit) == (64 * 8, 0, "rollouts")
-
-
-@pytest.mark.parametrize("path", sorted(ROOT.glob("configs/genenv-*.toml")), ids=lambda p: p.stem)
-def test_genenv_practises_in_the_original_too_and_tries_each_design_often_enough(path):
-    """The advice for two cores, which stands in the small config, is held to the same."""
-    plain = config.load(str(path))
-    (advice,) = re.findall("On two cores: (.*)", path.read_text()) or [""]
-    for pairs in ([], [word for word in advice.split() if word != "--set"]):
-        found = config.resolve(config.override(plain, pairs))
-        schedule, designer = found.schedule, found.designer_options
-        rollouts, once = schedule.designed // schedule.designs, found.agent_options.group
-        assert rollouts >= designer.n and rollouts % once == 0 and schedule.original == schedule.designed
-        assert designer.n not in range(1, 10) or designer.n == 5, "else only p = 1/2 lies in the band"

@@ -1,0 +1,136 @@
+"""GenEnv's page, its configs, its experiments: what they show is there, what they say runs."""
+
+import json
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+from pages import SMALL, blocks, part, tiny_players
+from parts import ROOT
+from small_model import tiny
+from typer.testing import CliRunner
+
+from curricle import config
+from curricle.agent import Agent
+from curricle.cli import app
+from curricle.designer import Designer
+from curricle.designers.language import designer as language
+from curricle.registry import find
+
+GENENV = (ROOT / "docs" / "genenv.md").read_text()
+
+
+def test_genenv_page_runs(at_root):
+    (text,) = blocks(GENENV, "sh")
+    for line in text.strip().splitlines():
+        words = shlex.split(line, comments=True)
+        if words[1] == "run":
+            pairs = [*SMALL, *tiny_players(config.load(words[2]))]
+            words += [word for pair in pairs for word in ("--set", pair)]
+        done = CliRunner().invoke(app, words[1:])
+        assert done.exit_code == 0, (line, done.output, done.exception)
+
+
+def test_genenv_page_names_faults_figures_and_settings_that_exist(tmp_path):
+    agent, designer, fixed = find(Agent, "grpo"), find(Designer, "language"), find(Designer, "fixed")
+    assert set(re.findall(r"^\| `(\w+)` \|", GENENV, re.MULTILINE)) == set(language.FAULTS)
+    known = {*agent.Options.model_fields, *designer.Options.model_fields, *fixed.Options.model_fields, "id"}
+    for name in re.findall(r"`(?:designer|agent)\.(\w+)", GENENV):
+        assert name in known, name
+    sources = "".join(path.read_text() for path in (ROOT / "src" / "curricle").rglob("*.py"))
+    for row in part_of(GENENV, "What to watch"):
+        for name in re.findall(r"`(?:\w+/)?(\w+)`", row.split("|")[1]):
+            assert re.search(rf'"(practice/|design/)?{name}"', sources), name
+
+
+def part_of(text, heading):
+    """The rows of the table under a heading."""
+    return [row for row in text.split(f"## {heading}")[1].split("\n## ")[0].splitlines() if row.startswith("| `")]
+
+
+def test_genenv_tools_run(script, tmp_path):
+    """The benchmark and the experiment, with a tiny model and little to do."""
+    small = ["--rows", "8", "--prompt", "8", "--new", "4", "--updates", "1", "--text", "4", "--json"]
+    done = script("benchmarks/language.py", "--model", tiny(), *small, "--out", str(tmp_path / "speed.jsonl"))
+    found = json.loads(done.splitlines()[-1])
+    (kept,) = map(json.loads, (tmp_path / "speed.jsonl").read_text().splitlines())
+    assert kept.items() >= found.items() and kept["asked"]["rows"] == 8 and kept["machine"]["device"]
+    assert (
+        found["rollouts"]["transformers.generate"]["tokens_per_s"] > 0
+        and found["updates"]["packed"]["tokens_per_s"] > 0
+        and found["writing"]["static"]["steps_per_s"] > 0
+    )
+    plain = config.load(str(ROOT / "configs" / "genenv-small.toml"))
+    out, work = str(tmp_path / "out.jsonl"), str(tmp_path / "runs")
+    go = ["run", "--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv"]
+    sets = ["--set", *SMALL, *tiny_players(plain), "schedule.test_episodes=2", "schedule.final=0", "agent.warm=1"]
+    sets.append('designer.text="required"')
+    assert "minutes are over" in script("experiments/genenv.py", *go, "--minutes", "0", *sets)
+    known = runpy.run_path(str(ROOT / "experiments" / "genenv.py"))
+    found = {name: config.resolve(config.override(plain, s)) for name, s in known["WORLDS"].items()}
+    texts = {name: (one.designer_options.text, one.designer_options.warm) for name, one in found.items()}
+    assert texts == {"tools": ("off", 0), "sums": ("allowed", 0), "written": ("required", 10), "small": ("allowed", 10)}
+    assert config.override(plain, known["WORLDS"]["small"]) == plain
+    for _ in range(2):  # the second time there is nothing left to do
+        script("experiments/genenv.py", *go, "--processes", "2", "--share", *sets)
+    rows = sorted(map(json.loads, Path(out).read_text().splitlines()), key=lambda row: row["arm"])
+    assert script("experiments/genenv.py", *go, *sets).strip() == "all runs are done"  # there is nothing left to do
+    counted = [(row["arm"], row["samples"], len(row["held_out"])) for row in rows]
+    assert counted == [("before", 0, 1), ("genenv", 32, 2)] and rows[1]["config"]["begin"] == "out-before-0"
+    tried = list(map(json.loads, script("experiments/written.py", "gather", f"{work}/out-genenv-0").splitlines()))
+    assert {row["cycle"] for row in tried} == {1, 2} and 0 < sum(row["attempts"] for row in tried) <= 16
+    assert all(row["task"] and row["fallback"] for row in tried), "a tiny model writes nothing of use"
+    shown = script("experiments/genenv.py", "table", out)
+    assert str(tmp_path) not in json.dumps(rows) and "| genenv | 1 | 32 |" in shown
+
+
+def test_gains_are_measured_from_any_arm(script):
+    shown = script("experiments/genenv.py", "table", str(ROOT / "experiments/genenv/sums.jsonl"), "--against", "random")
+    rows = {row.split(" | ")[0]: row.split(" | ")[5] for row in shown.splitlines() if " | " in row}
+    assert rows["| arm"].startswith("that less `random`'s") and rows["| random"] == "-"
+    assert rows["| genenv"].startswith("1.7 ± 3.2")
+
+
+def test_genenv_page_shows_the_speed_there_is(script):
+    shown = script("benchmarks/language.py", "--table", str(ROOT / "experiments/language-speed/measured.jsonl"))
+    assert part(GENENV, "speed") == shown.strip().splitlines()
+
+
+def test_what_is_written_is_counted(script, tmp_path):
+    out = str(tmp_path / "written.jsonl")
+    go = ["run", "--out", out, "--warm", "0", "1", "--seeds", "0", "--candidates", "3", "--model", tiny()]
+    script("experiments/written.py", *go)
+    script("experiments/written.py", *go)
+    rows = [json.loads(line) for line in Path(out).read_text().splitlines()]
+    assert [row["warm"] for row in rows] == [0, 1], "what the file has is not run again"
+    for row in rows:
+        assert row["used"] + sum(row["faults"].values()) == row["candidates"] == 3
+    assert "| 1 | 1 | 3 |" in script("experiments/written.py", "table", out)
+
+
+def test_experiments_page_shows_the_runs_of_genenv_there_are(script, tmp_path):
+    page = (ROOT / "experiments" / "README.md").read_text()
+    for file in sorted((ROOT / "experiments" / "genenv").glob("*.jsonl")):
+        shown = script("experiments/genenv.py", "table", str(file)).strip().splitlines()
+        assert part(page, f"genenv {file.stem}") == shown
+    swept = str(ROOT / "experiments/genenv/sums-earlier.jsonl")
+    script("experiments/genenv.py", "picture", swept, "--out", str(tmp_path / "a.png"))
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit, match="has no arm 'teacher'; it has: agent_only, alpha="):
+        words = ["--out", str(tmp_path / "b.png"), "--arms", "teacher"]
+        script("experiments/genenv.py", "picture", swept, *words)
+    for name in ("written", "freely", "named", "frozen", "complete", "complete-frozen", "small"):
+        command = "table" if name == "written" else "tried"
+        shown = script("experiments/written.py", command, str(ROOT / f"experiments/written-tasks/{name}.jsonl"))
+        assert part(page, name) == shown.strip().splitlines()
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("configs/genenv-*.toml")), ids=lambda p: p.stem)
+def test_genenv_practises_in_the_original_too_and_tries_each_design_often_enough(path):
+    found = config.resolve(config.load(str(path)))
+    schedule, designer = found.schedule, found.designer_options
+    rollouts, once = schedule.designed // schedule.designs, found.agent_options.group
+    assert rollouts >= designer.n and rollouts % once == 0 and schedule.original == schedule.designed
+    assert designer.n not in range(1, 10) or designer.n == 5, "else only p = 1/2 lies in the band"
