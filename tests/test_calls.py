@@ -141,6 +141,10 @@ def test_parallel_calls_count_all_and_in_any_order():
         ({"a": "X y"}, {"a": "xy"}, True),
         ({"a": 1}, {"a": 1, "b": 2}, False),
         ("don't", 'don"t', True),
+        ("1.5", "15", False),
+        ("-15", "15", False),
+        ("1,000", "1000", True),
+        ("555-1234", "5551234", True),
     ],
 )
 def test_equal_values(one, other, equal):

@@ -83,6 +83,13 @@ def test_fixed_makes_so_many_variations_of_each_seed_and_takes_them_in_turn(tmp_
     assert [made.index(d) for cycle in cycles for d in cycle] == [*range(10), *range(6)]
 
 
+def test_without_seeds_fixed_makes_so_many_for_each_design_of_a_cycle():
+    world, fixed = LADDER(), Fixed(LADDER.Setting, FixedOptions(variations=3), seed=1)
+    cycles = [fixed.propose(world.brief(cycle, 4), 2, Bench(world)) for cycle in range(1, 5)]
+    made = Random(LADDER.Setting, seed=1).propose(world.brief(1, 4), 6, Bench(world))
+    assert [made.index(d) for cycle in cycles for d in cycle] == [*range(6), 0, 1]
+
+
 class Noting(Random):
     """Has a state of its own."""
 

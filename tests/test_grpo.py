@@ -5,15 +5,13 @@ import sys
 
 import pytest
 import torch
-import trl
 from parts import quiet
 from small_model import Pick, Steps, kind, tiny
 
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.agents.grpo.imitation import solved
 from curricle.agents.grpo.trainer import UNLIKELY, hushed
-from curricle.errors import AgentError, DeclarationError, ModelError, RunDamaged, WorldError
-from curricle.llm import pools
+from curricle.errors import AgentError, DeclarationError, ModelError, WorldError
 from curricle.llm.sampling import Reply
 from curricle.records import Message, Verdict
 
@@ -246,6 +244,12 @@ def test_a_verifier_that_breaks_down_is_counted_and_a_prompt_that_is_too_long_is
         def score(self, task, transcript):
             raise RecursionError("junk")
 
+    class Lost(Steps):
+        id = "lost-v1"
+
+        def state(self, task, transcript):
+            raise RecursionError("where am I?")
+
     class Long(Pick):
         id = "long-v1"
 
@@ -254,13 +258,14 @@ def test_a_verifier_that_breaks_down_is_counted_and_a_prompt_that_is_too_long_is
             return [t.model_copy(update={"prompt": (Message(role="user", content="word " * 9000),)}) for t in tasks]
 
     caplog.set_level("WARNING", "curricle")
-    for world, fault in ((Broken(), "unjudged"), (Long(), "too_long")):
+    for world, fault in ((Broken(), "unjudged"), (Lost(), "unjudged"), (Long(), "too_long")):
         one, told = agent(world), {}
         scripted(one, "fog")
         (outcome,) = one.practise([world.unaltered()], 8, seed=0, report=lambda _, seen, to=told: to.update(seen))
         assert told[f"practice/{fault}"] == 1.0 and outcome.successes == 0 and outcome.attempts == 8
-    (said,) = [record.getMessage() for record in caplog.records if "broke down" in record.getMessage()]
+    said, other = [record.getMessage() for record in caplog.records if "broke down" in record.getMessage()]
     assert said.startswith("broken-v1: score broke down: RecursionError: junk (test_grpo.py, line "), "and only once"
+    assert other.startswith("lost-v1: state broke down: RecursionError: where am I?")
 
 
 @pytest.mark.parametrize(("given", "words"), [([], "gave 0 tasks"), (None, "gave None")])
@@ -298,71 +303,11 @@ def test_replay_draws_old_tasks_and_counts_them_for_nobody():
     assert (second.attempts, second.spent) == (0, 8) and [r.info["attempts"] for r in one.pool.values()] == [16]
 
 
-def test_the_pool_is_read_by_others(tmp_path):
-    """As TRL and verl do: a chat list, a ground truth, a data source."""
-    from datasets import load_dataset
-
-    one = agent()
-    scripted(one, "aye")
-    one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
-    one.save(tmp_path)
-    rows = load_dataset(
-        "parquet", data_files=str(tmp_path / pools.TRAIN), split="train", cache_dir=str(tmp_path / "cache")
-    )
-    assert rows[0]["prompt"] == [{"role": "user", "content": "a"}] and rows[0]["data_source"] == "pick-v1"
-    assert rows[0]["reward_model"] == {"style": "rule", "ground_truth": '"a"'} and rows[0]["ability"] == "vowel"
-    assert pools.read(tmp_path / pools.TRAIN) == list(one.pool.values())
-    same, other = agent(), agent(Solved())
-    for another in (same, other):
-        another.load(tmp_path)
-    assert same.pool == one.pool and not other.pool, "another world could not judge its tasks"
-    (tmp_path / pools.TRAIN).write_bytes(b"junk")
-    with pytest.raises(RunDamaged, match=pools.TRAIN):
-        one.load(tmp_path)
-
-
-def test_the_pool_keeps_a_conversation_whole(tmp_path):
-    """The world's turns stand between the agent's, as chat, so that TRL renders what was really said."""
-    from datasets import load_dataset
-
-    one = agent(Steps(), turns=3)
-    scripted(one, *["cat"] * 8, *["fog"] * 8)  # eight tries, two turns each
-    one.practise([Steps().unaltered()], 8, seed=0, report=quiet)
-    one.save(tmp_path)
-    assert pools.read(tmp_path / pools.TRAIN) == list(one.pool.values())
-    (row,) = load_dataset(
-        "parquet", data_files=str(tmp_path / pools.TRAIN), split="train", cache_dir=str(tmp_path / "cache")
-    )
-    said = [("assistant", "cat"), ("user", "warm"), ("assistant", "fog")]
-    assert [(m["role"], m["content"]) for m in row["completion"]] == said
-    shown = trl.apply_chat_template({k: row[k] for k in ("prompt", "completion")}, one.causal.tokenizer)
-    assert shown == {
-        "prompt": "<|start|>user\na<|end|>\n<|start|>assistant\n",
-        "completion": "cat<|end|>\n<|start|>user\nwarm<|end|>\n<|start|>assistant\nfog<|end|>\n",
-    }
-
-
-def test_a_pool_of_before_conversations_were_kept_is_still_read(tmp_path):
-    """It had one message a completion, the agent's turns in lines."""
-    row = pools.Row(source="w", prompt=(Message(role="user", content="x"),), completion="cat\nfog", info={"id": "1"})
-    pools.write(tmp_path / pools.TRAIN, [row])
-    assert pools.read(tmp_path / pools.TRAIN) == [row] and row.before == ()
-
-
 def test_conversations_are_practised_with_credit_by_turn():
     one, told = agent(Steps(), step_weight=1.0, turns=3, rate=1e-3), []
     scripted(one, "aye", "bee", "cat", "dot")
     one.practise([Steps().unaltered()], 16, seed=0, report=lambda done, figures: told.append(figures))
     assert told[-1]["practice/turns"] == 2.0 and told[-1]["practice/grad_norm"] > 0
-
-
-def test_the_pool_keeps_the_newest_tasks():
-    one, world = agent(pool=3, tasks=5), Pick()
-    scripted(one, "a", "c")
-    noted = [world.setting({"note": note}).values for note in ("one", "two", "three", "four", "five")]
-    designs = [world.unaltered().model_copy(update={"setting": values}) for values in noted]
-    one.practise(designs, 20, seed=0, report=quiet)
-    assert [row.prompt[0].content for row in one.pool.values()] == ["threea", "foura", "fivea"]
 
 
 def test_the_heavy_packages_are_imported_late():

@@ -185,41 +185,6 @@ def test_knobs_may_be_left_alone_and_settings_without_text_may_come_again():
         policy(leave=("lettre",))
 
 
-def test_copies_of_the_seed_are_dropped_and_the_fallback_is_the_seed():
-    class Seeded(Pick):
-        id = "seeded-v1"
-
-        def examples(self, cycle):
-            return [self.setting({"note": f"say a letter please, number {cycle}"}).values]
-
-    world, designer = Seeded(), policy(spare=1.0, rounds=2, text="required", aim="task")
-    script(designer, {"note": "Say a letter, please, number 1"}, {"note": "something quite different for once"})
-    told = Told(world)
-    designs = designer.propose(world.brief(1, 2), 2, told)
-    assert told.figures["design/duplicate"] == 2.0
-    assert [d.setting["note"] for d in designs] == [
-        "something quite different for once",
-        "say a letter please, number 1",
-    ]
-    assert "```\nsay a letter please, number 1\n```" in designer.rows[0].prompt[0].content
-    assert designs[0].aim is None and designer.rows[0].info["group"] == "1/0"
-
-
-def test_a_text_of_an_earlier_cycle_is_a_copy_also_after_a_restart(tmp_path):
-    world, designer = Pick(), policy(spare=1.0, rounds=1, text="required")
-    first, second = ({"note": f"tell me about {what} now please"} for what in ("the moon", "our sun"))
-    script(designer, first)
-    designer.propose(world.brief(1, 3), 1, Told(world))
-    designer.save(tmp_path)
-    again = policy(spare=1.0, rounds=1, text="required")
-    again.load(tmp_path)
-    for one in (designer, again):
-        script(one, first, second)
-        assert [d.by for d in one.propose(world.brief(2, 3), 2, Told(world))] == ["", "language-v1 fallback"]
-        assert [row.info["fault"] for row in one.rows] == ["", "duplicate", ""]
-        assert one.rows[1].info["why"] == "a copy of an earlier text"
-
-
 def test_a_text_of_the_original_may_stay_in_every_design():
     original = Pick.Setting(note="all answers are letters")
     world, designer = Pick(original=original), policy(spare=1.0, rounds=1)

@@ -14,7 +14,7 @@ from small_model import Pick, tiny
 from test_designers import scores
 from test_kill import contents, work
 
-from curricle import config
+from curricle import checkpoint, config
 from curricle.llm import pools
 from curricle.records import Design, Outcome, Scores
 from curricle.run import Run, Step, read_checkpoint, read_exchanges, read_metrics, read_records
@@ -167,7 +167,7 @@ def test_both_players_killed_resume_with_pools_and_optimisers(tmp_path):
         "datasets",
     ]
     context.set_forkserver_preload([*ours, *theirs])
-    plain, rng = run({**LANGUAGE, "model": tiny()}), random.Random(1)
+    plain, rng = run({**LANGUAGE, "model": tiny(), "text": "off"}), random.Random(1)
     plain["agent"]["model"] = tiny(curt=True)
     whole, broken, phase = tmp_path / "whole", tmp_path / "broken", toys.board(context)
     config.start(config.resolve(plain), whole)
@@ -187,3 +187,5 @@ def test_both_players_killed_resume_with_pools_and_optimisers(tmp_path):
     assert contents(broken) == contents(whole)
     agent, designer = read_checkpoint(whole, "agent"), read_checkpoint(whole, "designer")
     assert len(pools.read(designer / pools.ENV)) >= 4 and len(pools.read(agent / pools.TRAIN)) >= 2
+    for folder in (agent, designer):
+        assert any("exp_avg" in name for name in checkpoint.read(folder)[0]), "both had learnt when they were killed"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_model import Pick, tiny
 from test_designers import scores
-from test_language import Told
+from test_language import Told, script
 from test_language import policy as picking
 from toys import LadderSetting
 
@@ -61,6 +61,17 @@ def test_one_p_for_the_batch_is_learnt_if_it_is_in_the_band():
     one, rewards = policy(p_over="batch"), np.full(4, 0.9)
     assert one._weights([(22, 40)] * 4, rewards, [None] * 4).tolist() == pytest.approx([math.exp(0.9)] * 4)
     assert one._weights([(6, 40)] * 4, rewards, [None] * 4).tolist() == [0] * 4
+
+
+@pytest.mark.parametrize(("over", "counted"), [("task", [0.2, 0.8]), ("group", [0.5, 0.5]), ("batch", [0.5, 0.5])])
+def test_learning_goes_by_what_success_is_counted_over(over, counted):
+    world, designer = Pick(), picking(p_over=over, text="off", aim="task", spare=1.0, rounds=1)
+    script(designer, {"letter": "a"}, {"letter": "b"})
+    designs = designer.propose(world.brief(1, 2), 2, Told(world))
+    outcomes = [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, (2, 8), strict=True)]
+    designer.learn(outcomes, scores(world), Told(world))
+    assert [row.info["p"] for row in designer.rows] == counted
+    assert [row.weight > 0 for row in designer.rows] == [over != "task"] * 2, "0.2 and 0.8 are not in the band"
 
 
 def test_what_success_is_counted_over():

@@ -214,7 +214,10 @@ def test_a_threshold_lets_nearly_right_answers_count():
     lenient = Reasoning(ReasoningOptions(threshold=0.5))
     right = Reasoning().solution(task)[0]
     assert lenient.score(task, [Message(role="assistant", content=right)]).reward == 1
-    assert Reasoning().score(task, [Message(role="assistant", content="<answer>x</answer>")]).reward == 0
+    wrong, formless = (
+        Reasoning().score(task, [Message(role="assistant", content=text)]) for text in ("<answer>x</answer>", "x")
+    )
+    assert wrong.reward == formless.reward == 0 and wrong.valid and not formless.valid
 
 
 def test_knobs_of_games_do_what_they_say(worlds):

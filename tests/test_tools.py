@@ -206,6 +206,11 @@ def test_what_keeps_to_the_form_is_valid_right_or_wrong():
     spoken = {"<answer>Jane Austen</answer>": True, "<answer>Fritz</answer>": True, "Jane Austen": False, "": False}
     assert {text: world.score(words, say(text)).valid for text in spoken} == spoken
     assert not world.score(call, []).valid
+    files = written('simulator: files 7\nrequest: Make a folder x.\ncall: make_folder(folder="x")').task()
+    for folder, ran in (("photos", True), ("nope", False)):
+        listed = write_calls([Call("list_files", {"folder": folder})])
+        verdict = world.score(files, play(world, files, [listed, "Done."]))
+        assert verdict.reward == 0 and verdict.valid is ran, "calls have to run"
 
 
 def test_the_longest_tasks_can_be_done_call_by_call():

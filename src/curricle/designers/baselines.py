@@ -83,8 +83,8 @@ class FixedOptions(OfOptions):
     variations: int = Field(
         0,
         ge=0,
-        description="Designs made for each seed task of the first cycle, which cycles then take in turn; 0: as many as "
-        "one cycle takes.",
+        description="Designs made for each seed task of the first cycle, or, without seed tasks, for each design of a "
+        "cycle, which cycles then take in turn; 0: as many as one cycle takes.",
     )
 
 
@@ -98,7 +98,7 @@ class Fixed(Keeping):
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Ask once, then repeat; of more designs than fit into a cycle each takes the next ones."""
         if not self.designs:
-            wanted = self.options.variations * len(brief.examples) or n
+            wanted = self.options.variations * (len(brief.examples) or n) or n
             self.designs = self.maker.propose(brief, wanted, workshop)
         made = len(self.designs)
         if made <= n:

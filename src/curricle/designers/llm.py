@@ -17,7 +17,7 @@ from curricle.designer import Designer, NamingOptions, Workshop
 from curricle.designers import prompts
 from curricle.designers.disguise import Disguise
 from curricle.designers.replies import Check, Reading, read
-from curricle.designers.values import written_out
+from curricle.designers.values import shown_texts, written_out
 from curricle.errors import ModelError, ValueRefused
 from curricle.llm.budget import Caller
 from curricle.llm.choose import open_model
@@ -139,8 +139,8 @@ class LLM(Designer):
         """Hold values to the world's own rules, in the words that the model knows; what it writes out must be new."""
         disguise = Disguise(brief) if self.options.obfuscate else None
         knobs, tried = brief.knobs, [o.design.setting for cycle in brief.past for o in cycle.designed]
-        known = [text for values in (*brief.examples, *tried) for text in written_out(knobs, values, brief.original)]
-        copies = Copies(self.options.near, texts=known)
+        known = [text for values in tried for text in written_out(knobs, values, brief.original)]
+        copies = Copies(self.options.near, texts=[*shown_texts(brief), *known])
 
         def check(values: Mapping[str, Value]) -> Mapping[str, Value]:
             real = disguise.real(values) if disguise else values

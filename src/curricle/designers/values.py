@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from curricle.errors import ValueRefused, nearest
-from curricle.records import Knob, Value
+from curricle.records import Brief, Knob, Value
 
 _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 _NUMBER = re.compile(r"[+-]?(?:\d{1,30}(?:[.,]\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,3})?\s*(%?)")
@@ -99,6 +99,12 @@ def _refused(knob: Knob, raw: Any) -> ValueRefused:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def shown_texts(brief: Brief) -> list[str]:
+    """Texts that a request may show, so that to write them again is no writing: the guide's parts, and seed tasks."""
+    seeds = [text for values in brief.examples for text in written_out(brief.knobs, values, brief.original)]
+    return [*brief.guide.strip().split("\n\n"), *seeds]
 
 
 def written_out(knobs: Sequence[Knob], values: Mapping[str, Any], original: Mapping[str, Any]) -> list[str]:

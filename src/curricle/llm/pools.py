@@ -2,8 +2,9 @@
 
 `D_train`, the agent's: one row a task with a valid trace, with the best of them, and as `weight` what that one earned;
 practice draws old tasks from it.
-`D_env`, the environment policy's: one row a task it wrote, conditioning to task, with the weight it was trained with (0
-where it was not) and, where it was dropped, why. Every task it ever wrote is a row, so nothing goes uncounted.
+`D_env`, the environment policy's: one row a task it wrote, conditioning to task, with the weight it has in training (0:
+none; a frozen policy notes it all the same) and, where it was dropped, why. Every task it ever wrote is a row, so
+nothing goes uncounted.
 
 Columns: `data_source` (the world), `prompt` and `completion` (chat lists), `ability` (the skill), `reward_model` with
 `style` and `ground_truth` (JSON), `weight`, and `extra_info` (JSON fields of ours). Where a world answers back, the

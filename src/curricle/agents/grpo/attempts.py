@@ -97,13 +97,17 @@ def _fits(one: Attempt, context: int, room: int) -> bool:
 
 def _hear(one: Attempt, reply: Reply, world: TaskWorld, causal: Causal) -> None:
     """Add what the agent said."""
-    state = world.state(one.task, one.transcript)
+    try:
+        state = world.state(one.task, one.transcript)
+    except Exception as error:
+        state = ""
+        _give_up(one, world, "state", error)
     one.turns.append(Turn(len(one.ids), len(one.ids) + len(reply.ids), state))
     one.ids += reply.ids
     one.mask += [1] * len(reply.ids)
     words = spoken(causal.tokenizer, reply.ids, causal.ends)
     one.transcript.append(Message(role="assistant", content=words))
-    one.fault = "endless" if not reply.ended else "" if words.strip() else "empty"
+    one.fault = one.fault or ("endless" if not reply.ended else "" if words.strip() else "empty")
 
 
 def _goes_on(one: Attempt, world: TaskWorld, causal: Causal, room: int) -> bool:

@@ -27,7 +27,7 @@ from curricle.designers.language.conditioning import Request, requests
 from curricle.designers.language.form import Form, Writer
 from curricle.designers.language.options import LanguageOptions
 from curricle.designers.language.writing import write
-from curricle.designers.values import written_out
+from curricle.designers.values import shown_texts, written_out
 from curricle.errors import RunDamaged, ValueRefused
 from curricle.llm import pools
 from curricle.llm.causal import Causal
@@ -40,7 +40,7 @@ from curricle.setting import Setting
 from curricle.similarity import Copies, distinct
 
 LOG = logging.getLogger("curricle")
-FAULTS = ("malformed", "endless", "empty", "hostile", "too_long", "refused", "duplicate")
+FAULTS = ("malformed", "endless", "empty", "hostile", "too_long", "refused", "duplicate", "spare")
 SHOWN = 3
 """Requests that a pass over the seed tasks has each of them answer."""
 Counts = list[tuple[int, int]]
@@ -67,7 +67,7 @@ class Language(Designer):
         self.history: list[watch.Point] = []
         self.stuck = 0  # cycles in a row that taught nothing
         self.remarked = False
-        self.written, self.seen = Copies(o.near), 0  # texts of all earlier designs, and the rows they were read from
+        self.shown: dict[str, None] = {}  # texts that requests have shown so far, in order
 
     # -- step 1 --------------------------------------------------------------------------------------------------------
 
@@ -88,14 +88,14 @@ class Language(Designer):
         self.pending = []
         if o.warm and o.text != "off" and brief.cycle == 1 and len(brief.examples) > 1:
             self._warm(brief, workshop)
-        copies, earlier = self._known(brief)
+        copies = self._known(brief)
         for round in range(o.rounds):
             if len(designs) == n:
                 break
             asked = self._requests(brief, n - len(designs), round)
             replies = self._write(asked, derive(self.seed, "write", brief.cycle, round))
             for number, (request, writer) in enumerate(zip(asked, replies, strict=True)):
-                design, fault, why = self._read(request, writer, brief, copies, earlier)
+                design, fault, why = self._read(request, writer, brief, copies)
                 if not fault and len(designs) == n:
                     fault, why = "spare", "one more than was wanted"
                 info = {"fault": fault, "why": why, "wider": self._wider(number)}
@@ -154,9 +154,7 @@ class Language(Designer):
         """By how much the temperature of a candidate is raised."""
         return min(1.0 + self.stuck, self.options.explore) if number % 2 else 1.0
 
-    def _read(
-        self, request: Request, writer: Writer, brief: Brief, copies: Copies, earlier: Copies
-    ) -> tuple[Design | None, str, str]:
+    def _read(self, request: Request, writer: Writer, brief: Brief, copies: Copies) -> tuple[Design | None, str, str]:
         """A design, or why it cannot be used."""
         if writer.fault:
             return None, writer.fault, f"{writer.fault}: see the completion"
@@ -166,31 +164,28 @@ class Language(Designer):
             return None, "refused", str(error)[:300]
         texts = written_out(self.setting.knobs(), values, brief.original)
         for text in texts:
-            if why := copies.refusal(text) or earlier.refusal(text):
+            if why := copies.refusal(text):
                 return None, "duplicate", why
         for text in texts:
             copies.add(text)
         return Design(setting=values, aim=request.aim, why=f"written for {request.group}"), "", ""
 
-    def _known(self, brief: Brief) -> tuple[Copies, Copies]:
-        """What a new text may not copy: this cycle's seeds, to which its texts are added; texts of earlier designs."""
-        knobs = self.setting.knobs()
-        for row in self.rows[self.seen :]:
-            if not row.info["fault"] and isinstance(row.truth, dict):
-                for text in written_out(knobs, row.truth, brief.original):
-                    self.written.add(text)
-        self.seen = len(self.rows)
-        seeds = [text for example in brief.examples for text in written_out(knobs, example, brief.original)]
-        return Copies(self.options.near, texts=seeds), self.written
+    def _known(self, brief: Brief) -> Copies:
+        """What a new text may not copy: texts that any request has shown, and those of all earlier designs."""
+        self.shown |= dict.fromkeys(shown_texts(brief))
+        used = [row.truth for row in self.rows if not row.info["fault"] and isinstance(row.truth, dict)]
+        texts = [text for values in used for text in written_out(brief.knobs, values, brief.original)]
+        return Copies(self.options.near, texts=[*self.shown, *texts])
 
     def _fallback(self, brief: Brief, number: int) -> Design:
         """A seed task as it is, where the world has some; else a setting drawn at random."""
         rng = generator(self.seed, "fallback", brief.cycle, number)
         aim = brief.skills[int(rng.integers(len(brief.skills)))].name if self.options.aim == "skill" else None
-        if brief.examples and self.options.text != "off":
-            values = self.setting.of(
-                {**brief.original, **brief.examples[int(rng.integers(len(brief.examples)))]}
-            ).values
+        if among := len(brief.examples) if self.options.text != "off" else 0:
+            order = generator(self.seed, "fallbacks", brief.cycle).permutation(
+                among
+            )  # none twice before all were taken
+            values = self.setting.of({**brief.original, **brief.examples[int(order[number % among])]}).values
             what = "a seed task as it is"
         else:
             values, what = (
@@ -338,6 +333,7 @@ class Language(Designer):
             "pending": list(self.pending),
             "history": [list(point) for point in self.history],
             "stuck": self.stuck,
+            "shown": list(self.shown),
         }
         checkpoint.write(folder, self.causal.arrays(), state)
         pools.write(folder / pools.ENV, self.rows)
@@ -347,11 +343,11 @@ class Language(Designer):
         arrays, state = checkpoint.read(folder)
         self.causal.restore(arrays, folder)
         self.rows = pools.read(folder / pools.ENV)
-        self.written, self.seen = Copies(self.options.near), 0
         try:
             self.pending = [int(at) for at in state["pending"]]
             self.history = [(float(p), float(score)) for p, score in state["history"]]
             self.stuck = int(state["stuck"])
+            self.shown = dict.fromkeys(map(str, state.get("shown", ())))
         except (KeyError, TypeError, ValueError) as error:
             raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error
 

@@ -5,12 +5,13 @@ gold's or to one of its accepted alternatives. An argument may be left out where
 gold's value is the schema's default; one that gold leaves out may be given only with the schema's default.
 
 Text is compared as the Berkeley Function Calling Leaderboard does: in lower case, without spaces and , . / - _ * ^, and
-with both kinds of quotes as one. Calls are compared in any order unless gold is ordered; every call counts, so one
-right call among wrong ones is wrong.
+with both kinds of quotes as one; but numbers written as text must be equal as numbers, too: "1.5" is not "15". Calls
+are compared in any order unless gold is ordered; every call counts, so one right call among wrong ones is wrong.
 """
 
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 from pydantic import Field
 
@@ -19,6 +20,7 @@ from curricle.worlds.text.calls import Call
 from curricle.worlds.text.schema import Json, Tool, arguments_fault, shown
 
 IGNORED = re.compile(r"[ ,./\-_*^]")
+NUMBER = re.compile(r"[+-]?\d[\d,]*(\.\d+)?|[+-]?\.\d+")
 
 
 class GoldCall(Record):
@@ -74,7 +76,8 @@ def difference(call: Call, gold: GoldCall, tools: Mapping[str, Tool]) -> str:
 def same(one: Json, other: Json) -> bool:
     """Whether two values are equal by the rules above."""
     if isinstance(one, str) and isinstance(other, str):
-        return _plain(one) == _plain(other)
+        numbers = [text for text in (one.strip(), other.strip()) if NUMBER.fullmatch(text)]
+        return _plain(one) == _plain(other) and len({Decimal(text.replace(",", "")) for text in numbers}) < 2
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, list) and isinstance(other, list):

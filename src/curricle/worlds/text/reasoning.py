@@ -129,7 +129,7 @@ class Reasoning(TaskWorld):
         said = [message.content for message in transcript if message.role == "assistant"]
         answer = final_answer(said[-1]) if said else ""
         if not answer:
-            return Verdict(reward=0.0, why="no answer between <answer> and </answer>")
+            return Verdict(reward=0.0, why="no answer between <answer> and </answer>", valid=False)
         gold: Any = task.gold
         found = score(gold["family"], gold["level"], gold["ahead"], gold["number"], answer)
         if found < self.options.threshold:

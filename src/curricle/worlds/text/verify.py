@@ -8,7 +8,7 @@ does guessing: where gold makes calls, one that ran has to come before the answe
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from curricle.records import Message
 from curricle.similarity import f1
@@ -45,7 +45,7 @@ def judge(
 
 
 def follows(item: Item, transcript: Sequence[Message]) -> bool:
-    """Whether all calls can be read and fit their tools, and the last message is of the kind that was asked for."""
+    """Whether all calls can be read, fit their tools and run, and the last message is of the kind asked for."""
     said = [message.content for message in transcript if message.role == "assistant"]
     try:
         turns = [read_calls(text) for text in said]
@@ -54,6 +54,8 @@ def follows(item: Item, transcript: Sequence[Message]) -> bool:
     for call in (call for calls in turns for call in calls or ()):
         if call.name not in item.known or arguments_fault(item.known[call.name]["parameters"], call.arguments):
             return False
+    if item.simulator and any("error" in result for result in _results(item, said)):
+        return False
     if item.answer:
         return bool(said) and bool(final_answer(said[-1]))
     return bool(turns) and (bool(item.simulator) or turns[-1] is not None)
@@ -162,13 +164,16 @@ def _wrong_end(item: Item, said: Sequence[str]) -> str:
 
 def _looked(item: Item, said: Sequence[str]) -> bool:
     """Whether a call of these turns ran."""
+    return any("error" not in result for result in _results(item, said))
+
+
+def _results(item: Item, said: Sequence[str]) -> Iterator[Mapping[str, Json]]:
+    """What comes of each call of some turns."""
     simulator, state = SIMULATORS[item.simulator], _begun(item.simulator, item.start)
     for text in said:
         for call in _readable(text):
             state, result = simulator.run(state, call)
-            if "error" not in result:
-                return True
-    return False
+            yield result
 
 
 def _play(item: Item, said: Sequence[str], calls: Sequence[Call]) -> list[Json]:

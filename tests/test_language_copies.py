@@ -1,0 +1,85 @@
+"""What the environment policy may not write again, and what stands in for it."""
+
+import pytest
+from small_model import Pick
+from test_language import Told, policy, script, writing
+
+from curricle.worlds.text.tools import Tools
+
+
+def test_copies_of_the_seed_are_dropped_and_the_fallback_is_the_seed():
+    class Seeded(Pick):
+        id = "seeded-v1"
+
+        def examples(self, cycle):
+            return [self.setting({"note": f"say a letter please, number {cycle}"}).values]
+
+    world, designer = Seeded(), policy(spare=1.0, rounds=2, text="required", aim="task")
+    script(designer, {"note": "Say a letter, please, number 1"}, {"note": "something quite different for once"})
+    told = Told(world)
+    designs = designer.propose(world.brief(1, 2), 2, told)
+    assert told.figures["design/duplicate"] == 2.0
+    assert [d.setting["note"] for d in designs] == [
+        "something quite different for once",
+        "say a letter please, number 1",
+    ]
+    assert "```\nsay a letter please, number 1\n```" in designer.rows[0].prompt[0].content
+    assert designs[0].aim is None and designer.rows[0].info["group"] == "1/0"
+
+
+def test_a_text_of_an_earlier_cycle_is_a_copy_also_after_a_restart(tmp_path):
+    world, designer = Pick(), policy(spare=1.0, rounds=1, text="required")
+    first, second = ({"note": f"tell me about {what} now please"} for what in ("the moon", "our sun"))
+    script(designer, first)
+    designer.propose(world.brief(1, 3), 1, Told(world))
+    designer.save(tmp_path)
+    again = policy(spare=1.0, rounds=1, text="required")
+    again.load(tmp_path)
+    for one in (designer, again):
+        script(one, first, second)
+        assert [d.by for d in one.propose(world.brief(2, 3), 2, Told(world))] == ["", "language-v1 fallback"]
+        assert [row.info["fault"] for row in one.rows] == ["", "duplicate", ""]
+        assert one.rows[1].info["why"] == "a copy of an earlier text"
+
+
+class Seeded(Pick):
+    """Two seed tasks a cycle, and one in the guide."""
+
+    id = "two-seeds-v1"
+    guide = "A note may say something.\n\nsay the first letter of your street\n\nAnswers begin with a letter."
+
+    def examples(self, cycle):
+        notes = (f"{what} number {cycle} of this little list" for what in ("a letter", "some other"))
+        return [self.setting({"note": note}).values for note in notes]
+
+
+@pytest.mark.parametrize(
+    "note", ["some other number 1 of this little list", "Say the first letter of your street!"], ids=["seed", "guide"]
+)
+def test_nothing_that_a_request_has_shown_is_new(note, tmp_path):
+    """Also a seed of an earlier cycle, which the policy may have learnt by heart, and after a restart."""
+    options = {"spare": 1.0, "rounds": 1, "text": "required", "aim": "task"}
+    world, designer = Seeded(), policy(**options)
+    script(designer, {"note": "completely new words of mine"})
+    designer.propose(world.brief(1, 2), 1, Told(world))
+    designer.save(tmp_path)
+    again = policy(**options)
+    again.load(tmp_path)
+    for one in (designer, again):
+        script(one, {"note": note})
+        (design,) = one.propose(world.brief(2, 2), 1, Told(world))
+        assert one.rows[-1].info["fault"] == "duplicate" and design.by == "language-v1 fallback"
+
+
+def test_no_seed_stands_in_twice_before_all_have():
+    world, designer = Seeded(), policy(spare=1.0, rounds=1, text="required", aim="task")
+    designer._write = lambda asked, seed: [writing(designer, "endless") for _ in asked]
+    notes = [d.setting["note"] for d in designer.propose(world.brief(1, 2), 4, Told(world))]
+    assert len(set(notes[:2])) == len(set(notes[2:])) == 2
+
+
+def test_an_example_of_the_guide_of_tool_tasks_is_no_task_of_its_own():
+    parts = [part for part in Tools.guide.split("\n\n") if part.startswith(("tools:", "simulator:"))]
+    world = Tools()
+    designer = policy()
+    assert len(parts) == 2 and all(designer._known(world.brief(1, 1)).refusal(part) for part in parts)
