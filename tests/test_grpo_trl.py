@@ -99,9 +99,14 @@ def test_tries_that_all_earn_the_same_are_remarked_on_once(caplog):
     scripted(one, "a")
     for _ in range(2):
         one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
-    assert [
-        r.getMessage() for r in caplog.records if "in none of 2 tasks did rewards of tries differ" in r.getMessage()
-    ]
+    (said,) = [r.getMessage() for r in caplog.records]
+    assert "in none of 2 tasks did rewards of tries differ" in said and "make the original easier" in said
+    caplog.clear()
+    mute = agent()
+    scripted(mute, None, None, None, "a")
+    mute.practise([Pick().unaltered()], 8, seed=0, report=quiet)
+    (said,) = [r.getMessage() for r in caplog.records]
+    assert "; 6 of 8 answers ran into most_tokens = 4: raise it, or let it imitate first (warm)" in said
     caplog.clear()
     other = agent()
     scripted(other, "a", "c")

@@ -183,6 +183,9 @@ def test_knobs_may_be_left_alone_and_settings_without_text_may_come_again():
     assert {d.setting["letter"] for d in designs} == {"c"} and len({d.setting["most"] for d in designs}) > 1
     with pytest.raises(UsageError, match=r"leave = 'lettre': there is no such knob.*letter"):
         policy(leave=("lettre",))
+    with pytest.raises(UsageError, match="leaves nothing to design"):
+        policy(leave=("letter", "most", "note"))
+    assert policy(leave="letter").options.leave == ("letter",)
 
 
 def test_a_text_of_the_original_may_stay_in_every_design():

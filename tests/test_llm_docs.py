@@ -6,8 +6,8 @@ import tomllib
 
 import loopback as lo
 import pytest
+from pages import blocks
 from parts import ROOT
-from test_docs import at_root, blocks  # noqa: F401 - a fixture
 from test_llm_runs import SCHEDULE, curricle, plain, results, start
 
 from curricle import config
@@ -21,7 +21,7 @@ COMMANDS = [line for block in blocks(ENVGEN, "sh") for line in block.strip().spl
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_every_ablation_is_a_setting(line, at_root):  # noqa: F811
+def test_every_ablation_is_a_setting(line, at_root):
     done = curricle(*shlex.split(line, comments=True)[1:], "--dry-run")
     assert done.returncode == 0, done.stderr
     resolved = tomllib.loads(done.stdout)
@@ -34,7 +34,7 @@ def test_every_ablation_is_a_setting(line, at_root):  # noqa: F811
     assert config.resolve(resolved).to_toml() == resolved
 
 
-def test_the_papers_run_is_the_default(at_root):  # noqa: F811
+def test_the_papers_run_is_the_default(at_root):
     resolved = config.resolve(config.load("configs/envgen-crafter.toml"))
     schedule = resolved.schedule
     assert (schedule.cycles, schedule.designs, schedule.designed, schedule.original) == (4, 4, 120_000, 120_000)

@@ -8,10 +8,10 @@ from io import StringIO
 import pytest
 import tiny
 import torch
+from pages import blocks, part
 from parts import LADDER, ROOT, VAULT, WORLDS, Bench
 from rich.console import Console
 from test_designers import course, scores
-from test_docs import blocks, part
 from test_kill import contents
 from typer.testing import CliRunner
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from parts import VAULT, quiet
+from parts import ROOT, VAULT, quiet
 from small_model import Pick, tiny
 from test_grpo import agent
 
@@ -20,7 +20,7 @@ from curricle.errors import AgentError, ModelError, RunDamaged, WorldError
 from curricle.llm import causal, decoding, extra, rotary
 from curricle.llm.causal import Causal, CausalOptions
 from curricle.llm.norms import fused
-from curricle.llm.sampling import Sampler, _copy_over, _room, _speaker
+from curricle.llm.sampling import Sampler, _copy_over, _room, merged
 from curricle.llm.shards import WRAPPED
 
 
@@ -178,7 +178,7 @@ def test_without_a_compiler_decoding_goes_without_kernels(monkeypatch, caplog):
     extra.kernels.cache_clear()
 
 
-def test_the_speaker_of_a_gpu_has_the_adapter_merged():
+def test_themerged_of_a_gpu_has_the_adapter_merged():
     from transformers import LlamaForCausalLM
 
     model = Causal(CausalOptions(model=tiny(), device="cpu", lora=4), "test", 0)
@@ -195,11 +195,11 @@ def test_the_speaker_of_a_gpu_has_the_adapter_merged():
 
 
 @pytest.mark.parametrize("lora", [0, 4])
-def test_the_speaker_of_a_gpu_speaks_for_itself(lora):
+def test_themerged_of_a_gpu_speaks_for_itself(lora):
     """Also once TRL has put its own `forward` around the model's."""
     model = Causal(CausalOptions(model=tiny(), device="cpu", lora=lora), "test", 0)
     _trainer(Grpo(model, LearningOptions(model=tiny(), device="cpu", lora=lora), lambda slots: []))
-    speaker, ids = _speaker(model), torch.tensor([[5, 6, 7]])
+    speaker, ids = merged(model), torch.tensor([[5, 6, 7]])
     with torch.no_grad():
         said = speaker(ids).logits
         assert torch.allclose(said, model.model(ids).logits, atol=1e-4)
@@ -263,6 +263,8 @@ def test_a_hub_that_cannot_be_reached_is_not_asked_for_every_file(there, monkeyp
 def test_refusals_name_the_value(monkeypatch):
     with pytest.raises(AgentError, match="grpo-v1 answers text tasks, but vault-v1"):
         GRPO(VAULT())
+    with pytest.raises(ModelError, match=r"the folder .* is no model: it has no config.json"):
+        Causal(CausalOptions(model=str(ROOT / "tests"), device="cpu"), "test", 0)
     with pytest.raises(ModelError, match=r"there is no folder /no/such; model is a folder, a .gguf file, "):
         agent(model="/no/such")
     with pytest.raises(AgentError, match=r"'use_vlm'.*no setting of TRL's GRPOConfig, did you mean 'use_vllm'"):

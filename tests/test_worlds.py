@@ -6,8 +6,9 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from parts import LADDER, VAULT, WORLDS
+from parts import LADDER, ROOT, VAULT, WORLDS
 
+from curricle import config
 from curricle.errors import DeclarationError, UsageError, ValueRefused, WorldError
 from curricle.records import Brief, Message, Skill
 from curricle.setting import Setting, knob
@@ -281,3 +282,10 @@ def test_an_environment_that_names_an_unknown_skill_is_refused():
     vector.reset(seed=[0])
     with pytest.raises(DeclarationError, match=r"names 'open_one', did you mean 'open_"):
         vector.step(np.array([0]))
+
+
+def test_a_world_of_tasks_that_suggests_nothing_gets_two_small_players():
+    """Else it would get the budget of simulators, and an agent that cannot answer."""
+    found = config.resolve({"world": {"id": f"{ROOT}/tests/small_model.py:Pick"}})
+    assert (found.agent.id, found.designer.id) == ("grpo-v1", "language-v1")
+    assert found.schedule.per_cycle * found.schedule.cycles < 100 and found.schedule.save_every <= 16

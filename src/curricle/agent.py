@@ -57,6 +57,14 @@ class Agent(ABC):
     def save(self, folder: Path) -> None:
         """Write all that was learnt into an existing, empty folder: safetensors and JSON (see `checkpoint.py`)."""
 
+    def publish(self, folder: Path, merged: bool) -> None:
+        """Write what was learnt into a new folder in a form that other tools read, where its kind has one: not here.
+
+        With `merged` an adapter is part of the model under it.
+        """
+        if merged:
+            raise UsageError(f"{self.id} has no adapter to merge; leave --merged out")
+
     @abstractmethod
     def load(self, folder: Path) -> None:
         """Take up what `save` wrote."""

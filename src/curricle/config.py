@@ -38,8 +38,8 @@ from curricle.watcher import Log, Watcher, Watchers
 from curricle.world import World
 
 LOG = logging.getLogger("curricle")
-EXPORTED = "agent"
-"""Where an exported agent lies in its folder."""
+EXPORTED, PUBLISHED = "agent", "model"
+"""Where an exported agent lies in its folder, and where its model does, for others."""
 TOP, SECTIONS = ("seed", "begin"), ("world", "original", "designer", "agent", "schedule", "log")
 AUTO = "auto"
 Part = type[World] | type[Designer] | type[Agent]
@@ -276,15 +276,17 @@ def _load(agent: Agent, folder: Path) -> None:
     agent.load(folder / EXPORTED if (folder / EXPORTED).is_dir() else read_checkpoint(folder, "agent"))
 
 
-def export(folder: Path | str, out: Path | str) -> None:
+def export(folder: Path | str, out: Path | str, merged: bool = False) -> None:
     """Write the agent of a run, as it is now, into a new folder that can be tested, watched and filmed as the run can.
 
-    It holds `config.toml`, and in `agent/` the weights as safetensors with plain data beside them.
+    It holds `config.toml`, in `agent/` the weights as safetensors with plain data beside them, and of a language model
+    `model/`, which Hugging Face's libraries read: an adapter, or, if it has none or is to be `merged`, all weights.
     """
     folder, out = Path(folder), Path(out)
     if out.exists():
         raise RunError(f"{out} exists already; choose another --out")
     _, agent = trained(folder)
+    agent.publish(out / PUBLISHED, merged)
     (out / EXPORTED).mkdir(parents=True)
     agent.save(out / EXPORTED)
     (out / CONFIG).write_bytes((folder / CONFIG).read_bytes())

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from curricle import records
 from curricle.errors import UsageError, nearest
@@ -61,14 +61,23 @@ class OfOptions(NamingOptions):
 class LeaveOptions(records.Options):
     """Options of a designer that may be told to keep its hands off some knobs."""
 
-    leave: tuple[str, ...] = Field((), strict=False, description="Knobs that stay as they are in the original.")
+    leave: tuple[str, ...] = Field(
+        (), strict=False, description='Knobs that stay as they are in the original, as in ["level"].'
+    )
+
+    @field_validator("leave", mode="before")
+    @classmethod
+    def _one_is_several(cls, given: Any) -> Any:
+        return (given,) if isinstance(given, str) else given
 
     def check(self, setting: type[Setting]) -> None:
-        """Refuse names that are no knobs."""
+        """Refuse names that are no knobs, and to leave them all."""
         names = [k.name for k in setting.knobs()]
         for name in self.leave:
             if name not in names:
                 raise UsageError(f"leave = {name!r}: there is no such knob: {nearest(name, names)}")
+        if names and set(names) == set(self.leave):
+            raise UsageError(f"leave = {list(self.leave)} leaves nothing to design: these are all knobs there are")
 
     def held(self, original: records.Values) -> dict[str, records.Value]:
         """The knobs it leaves, with their values."""

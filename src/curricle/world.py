@@ -173,6 +173,30 @@ class TaskWorld(World):
     are functions of it alone, so an attempt can be replayed, batched and judged anywhere.
     """
 
+    suggests: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "agent": {"id": "grpo", "lora": 16, "rate": 1e-4, "most_tokens": 48, "tasks": 2, "micro": 2},
+        "designer": {
+            "id": "language",
+            "lora": 16,
+            "rate": 1e-4,
+            "aim": "task",
+            "n": 5,
+            "text": "off",
+            "micro": 1,  # a request holds the whole guide, and training keeps about a megabyte for each of its tokens
+        },
+        "schedule": {
+            "cycles": 2,
+            "designs": 2,
+            "per_cycle": 32,  # 16 attempts a design: of 8 only p = 1/2 itself would lie in the band
+            "ratio": "1:0",
+            "final": 0,
+            "save_every": 16,
+            "test_seeds": 1,
+            "test_episodes": 7,  # one of each kind of tool task
+        },
+    }
+    """Two language models that co-evolve, at toy length for two cores; `configs/genenv-small.toml` is for a GPU."""
+
     def succeeded(self, aim: str | None, shown: Iterable[str]) -> bool:
         """Whether an attempt met an aim; without an aim, its task's own skill counts."""
         return aim in set(shown) if aim else any(True for _ in shown)

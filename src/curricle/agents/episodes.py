@@ -110,7 +110,7 @@ def perform(
 def vector_world(world: World, agent: str) -> VectorWorld:
     """Refuse a world that gives no simulators."""
     if not isinstance(world, VectorWorld):
-        raise AgentError(f"{agent} acts step by step, but {world.id} is a world of text tasks; choose another agent")
+        raise AgentError(f"{agent} acts step by step, but {world.id} is a world of text tasks; choose grpo")
     return world
 
 

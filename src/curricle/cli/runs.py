@@ -88,7 +88,7 @@ def designs(
 @app.command()
 def plot(
     folder: Run,
-    out_folder: Annotated[Path | None, typer.Option("--out", help="Where the PNG files go [RUN/plots].")] = None,
+    out_folder: Annotated[Path | None, typer.Option("--out", help="Where the PNG files go; else RUN/plots.")] = None,
 ) -> None:
     """Draw a run: designs around the band, knobs drifting, skills over cycles."""
     from curricle.views.plots import plots
@@ -113,9 +113,13 @@ def compare(
 def export(
     folder: Run,
     path: Annotated[Path, typer.Option("--out", help="A new folder for it.")] = Path("agent"),
+    merged: Annotated[bool, typer.Option(help="A language model and its adapter as one.")] = False,
 ) -> None:
-    """Write the agent of a run into a folder of its own; `eval`, `film` and `play --agent` take it like a run."""
-    config.export(folder, path)
+    """Write the agent of a run into a folder of its own; `eval`, `film` and `play --agent` take it like a run.
+
+    Of a language model there is also a folder `model`, for PEFT, transformers or vLLM.
+    """
+    config.export(folder, path, merged)
     say(path)
 
 
@@ -123,9 +127,9 @@ def export(
 def evaluate(
     folder: Run,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Test seeds; the first ones are those of the run [as many as the run].")
+        int | None, typer.Option(min=1, help="Test seeds, the run's first; else as many as it has.")
     ] = None,
-    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes (or tasks) a seed [as the run].")] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes (or tasks) a seed; else as the run.")] = None,
     knobs: Knobs = None,
 ) -> None:
     """Test the agent of a run in its original world, or one with other knobs, without learning."""

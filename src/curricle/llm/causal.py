@@ -263,6 +263,8 @@ def loaded(source: Path | str, who: str, **kind: Any) -> tuple[Any, Any]:
     transformers.utils.logging.disable_progress_bar()  # the command line shows progress of its own
     if isinstance(source, str) and source.startswith(("/", "./", "../", "~")) and not Path(source).is_dir():
         raise ModelError(f"{who}: there is no folder {source}; model is a folder, a .gguf file, a hub id, or embedded")
+    if isinstance(source, str) and Path(source).is_dir() and not (Path(source) / "config.json").exists():
+        raise ModelError(f"{who}: the folder {source} is no model: it has no config.json")
     try:
         place = str(unpacked(source) if isinstance(source, Path) else source)
         here = Path(place).exists() or not _hub_answers()

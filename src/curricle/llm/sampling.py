@@ -47,7 +47,7 @@ class Sampler:
         self.kind = ("static" if fits else "plain") if kind == "auto" else kind
         if self.kind == "static" and not suits(causal.model):
             raise ModelError(f"sampler = 'static' does not know the attention of {causal.options.model!r}; use 'plain'")
-        self.speaker: Any = _speaker(causal) if alone or causal.sharded else None
+        self.speaker: Any = merged(causal) if alone or causal.sharded else None
         self.decoder: Decoder | None = None
 
     def refresh(self) -> None:
@@ -176,7 +176,7 @@ def _room(prompts: Sequence[list[int]], most: int, batch: int) -> dict[str, Any]
     return {"continuous_batching_config": Config(num_blocks=blocks, max_batch_tokens=tokens)}
 
 
-def _speaker(causal: Causal) -> Any:
+def merged(causal: Causal) -> Any:
     """A model of the same shape for speaking only, in bfloat16, without an adapter.
 
     It is built from the config: a copy would speak through what TRL puts around `forward`, which knows the original.

@@ -26,6 +26,7 @@ from curricle.errors import AgentError
 from curricle.llm import pools
 from curricle.llm.attention import unmended
 from curricle.llm.causal import Causal
+from curricle.llm.publish import publish
 from curricle.llm.sampling import Kind, Reply, Sampler
 from curricle.records import Design, Outcome, Task
 from curricle.seeds import derive, generator
@@ -46,7 +47,9 @@ class GRPOOptions(LearningOptions):
     replay: float = Field(0.0, ge=0, le=1, description="Share of tasks drawn from the pool of earlier ones.")
     pool: int = Field(20_000, ge=0, description="Tasks the pool holds; the oldest make room.")
     sampler: Literal["auto", "plain", "static", "continuous", "trl"] = Field(
-        "auto", description="How replies are drawn: see llm/sampling.py; trl: as TRL's own settings say (vLLM)."
+        "auto",
+        description="How replies are drawn: static: in fixed shapes, fast; plain: by generate; continuous: by "
+        "transformers' continuous batching; trl: as TRL's own settings say (vLLM); auto: static where it can.",
     )
     sample_batch: int = Field(64, ge=1, description="Replies drawn at a time.")
     test_temperature: float = Field(0.0, ge=0, description="Temperature of tests; 0: greedy.")
@@ -91,13 +94,13 @@ class GRPO(Agent):
         ranks.ask(self.number, "practise", designs=list(designs), budget=budget, seed=seed, report=_unheard)
         self._warm_up(report)
         counts, width = Counts(self.tasks, designs), self.grpo.width
-        self._seed, self._batches, done, uneven = seed, 0, 0, False
+        self._seed, self._batches, done, cut_off, uneven = seed, 0, 0, 0, False
         known, first = derive(0, *(design.to_json() for design in designs)), 0
         if known == self.turn[0]:  # the next part of a practice: the designs go on by turns where they stood
             first = self.turn[1]
 
         def watch(step: int, fresh: Sequence[Attempt], figures: Mapping[str, float]) -> None:
-            nonlocal done, uneven
+            nonlocal done, uneven, cut_off
             groups = [fresh[i : i + self.options.group] for i in range(0, len(fresh), self.options.group)]
             for group in groups:
                 self._keep(group, designs)
@@ -105,7 +108,7 @@ class GRPO(Agent):
                 for one in group:
                     if one.owner >= 0:
                         counts.add(one)
-            done += len(fresh)
+            done, cut_off = done + len(fresh), cut_off + sum(one.fault == "endless" for one in fresh)
             if fresh and all(one.fault == "endless" for one in fresh):  # a second pass over them brings no new ones
                 cut = "%s: all %d answers of an update ran into most_tokens = %d, and such earn nothing; raise it, or "
                 self._remark("endless", cut + "let it imitate first (warm)", len(fresh), self.options.most_tokens)
@@ -117,12 +120,12 @@ class GRPO(Agent):
         if budget:
             self.grpo.run(self._slots(designs, seed, first), math.ceil(budget / width), derive(seed, "trainer"), watch)
         if done and not uneven and "endless" not in self._remarks:
-            alike = (
-                "%s: in none of %d tasks did rewards of tries differ, so nothing was learnt from them; let it imitate "
-            )
-            self._remark(
-                "even", alike + "first (warm), make the original easier, or raise group", done // self.options.group
-            )
+            alike = "%s: in none of %d tasks did rewards of tries differ, so nothing was learnt from them; "
+            if 2 * cut_off > done:
+                advice = f"{cut_off} of {done} answers ran into most_tokens = {self.options.most_tokens}: raise it, or "
+            else:
+                advice = "make the original easier, raise group, or "
+            self._remark("even", alike + advice + "let it imitate first (warm)", done // self.options.group)
         self.turn = (known, first + done // self.options.group)
         for number in range(first, self.turn[1]):
             counts.spent[number % len(designs)] += self.options.group
@@ -162,6 +165,10 @@ class GRPO(Agent):
             return
         checkpoint.write(folder, arrays, {**about, "warmed": self.warmed, "turn": list(self.turn)})
         pools.write(folder / pools.TRAIN, list(self.pool.values()))
+
+    def publish(self, folder: Path, merged: bool) -> None:
+        """Write the model as Hugging Face's libraries read it."""
+        publish(self.causal, folder, merged)
 
     def load(self, folder: Path) -> None:
         """Read them; of several ranks only the leader does, and the others take over what learns."""

@@ -20,11 +20,11 @@ class LanguageOptions(CausalOptions, LeaveOptions):
     n: int = Field(4, ge=1, description="Attempts that a success rate must rest on; with fewer a design is left out.")
     p_over: Literal["task", "group", "batch"] = Field(
         "task",
-        description="What success is counted over: a task (equal ones together), all of a seed, or the batch: then all "
-        "designs weigh the same, and the filter decides whether they are learnt at all.",
+        description="What success is counted over. task: equal ones together; group: all that vary one seed; batch: "
+        "all designs of a cycle, which then weigh the same, and the filter decides whether they are learnt at all.",
     )
     band: Literal["strict", "soft", "off"] = Field(
-        "strict", description="The filter: as published, by the chance of being in the band, or none."
+        "strict", description="The filter. strict: as published; soft: by the chance of being in the band; off: none."
     )
     cold_start: bool = Field(
         True,
@@ -44,7 +44,7 @@ class LanguageOptions(CausalOptions, LeaveOptions):
     micro: int = Field(8, ge=1, description="Records that go through the network at a time.")
     temperature: float = Field(1.0, gt=0, description="Temperature of writing.")
     text: Literal["required", "allowed", "off"] = Field(
-        "allowed", description="Whether knobs that hold text must be written, may be, or keep their original value."
+        "allowed", description="Knobs that hold text. required: are written; allowed: may be; off: stay as they are."
     )
     text_tokens: int = Field(384, ge=1, description="Most tokens of one text.")
     aim: Literal["skill", "task"] = Field(

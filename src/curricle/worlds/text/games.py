@@ -18,7 +18,6 @@ from curricle.records import Message, Skill, Task, Verdict
 from curricle.seeds import derive, generator, is_for_test
 from curricle.setting import knob
 from curricle.world import TaskWorld
-from curricle.worlds.text import PLAYERS
 from curricle.worlds.text.answers import final_answer
 from curricle.worlds.text.calls import spoken
 from curricle.worlds.text.engine import Plan, Theatre, View, cache_folder, key, script
@@ -58,7 +57,6 @@ class Games(TaskWorld):
     """TextWorld's quests in houses, over several turns."""
 
     id = "textworld-v1"
-    suggests = PLAYERS
     Setting = GamesSetting
     Options = GamesOptions
     options: GamesOptions

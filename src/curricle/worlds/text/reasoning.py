@@ -17,7 +17,6 @@ from curricle.records import Message, Skill, Task, Verdict
 from curricle.seeds import derive, generator, is_for_test
 from curricle.setting import knob
 from curricle.world import TaskWorld
-from curricle.worlds.text import PLAYERS
 from curricle.worlds.text.answers import final_answer
 from curricle.worlds.text.families import AHEAD, FAMILIES, LEVELS, LOW, SIZE, puzzle, score
 
@@ -77,7 +76,6 @@ class Reasoning(TaskWorld):
     """Puzzles of reasoning-gym, with levels and exact scorers."""
 
     id = "reasoning-v1"
-    suggests = PLAYERS
     Setting = ReasoningSetting
     Options = ReasoningOptions
     options: ReasoningOptions

@@ -20,7 +20,7 @@ from curricle.records import Message, Skill, Task, Values, Verdict
 from curricle.seeds import derive, generator, is_for_test
 from curricle.setting import knob
 from curricle.world import TaskWorld
-from curricle.worlds.text import PLAYERS, grammar, sources
+from curricle.worlds.text import grammar, sources
 from curricle.worlds.text.answers import likeness
 from curricle.worlds.text.catalogue import TOOLS
 from curricle.worlds.text.item import Item
@@ -128,7 +128,6 @@ class Tools(TaskWorld):
     """Tool calls, at once and in several steps, checked strictly."""
 
     id = "tools-v1"
-    suggests = PLAYERS
     Setting = ToolsSetting
     Options = ToolsOptions
     options: ToolsOptions
