@@ -1,6 +1,8 @@
-"""`curricle check` names what is wrong with a world of simulators, before anything is trained in it."""
+"""`curricle check` names what is wrong with a world, of simulators or of tasks, before anything is trained in it."""
 
 import itertools
+import re
+import signal
 
 import gymnasium
 import numpy as np
@@ -13,7 +15,9 @@ from curricle import GymWorld, Setting, Skill, knob
 from curricle.cli import app
 from curricle.cli import check as command
 from curricle.errors import DeclarationError, WorldError
-from curricle.world import VectorWorld, WorldVector
+from curricle.records import Message, Task, Verdict
+from curricle.seeds import generator, is_for_test
+from curricle.world import TaskWorld, VectorWorld, WorldVector
 
 NAN, ROW = float("nan"), spaces.Box(-1, 1, (2,), np.float32)
 
@@ -276,3 +280,121 @@ def test_the_shape_that_does_not_fit_is_said():
     world = type("World", (Small,), {"first": floats(0, 0, 0)})()
     with pytest.raises(WorldError, match=r"of the shape \(3,\) in Knobs\(size=3\), which does not fit Box.* \(2,\)"):
         world.vector([world.original]).reset(seed=[0])
+
+
+class Doubles(TaskWorld):
+    """Twice a number: a good world of tasks."""
+
+    id, Setting, guide = "doubles-v1", Knobs, "Twice a number."
+    skills = (Skill(name="double", eased_by={"size": 1}),)
+
+    def tasks(self, setting, n, seed):
+        rng, side = generator(seed, "doubles"), "even" if is_for_test(seed) else "odd"
+        numbers = [2 * int(rng.integers(1, 10**setting.size)) + (side == "odd") for _ in range(n)]
+        return [self.task(number, at) for at, number in enumerate(numbers)]
+
+    def task(self, number, at):
+        prompt = (Message(role="user", content=f"Twice {number}?"),)
+        return Task(id=str(number), prompt=prompt, gold=2 * number, skill="double")
+
+    def solution(self, task):
+        return [str(task.gold)]
+
+    def score(self, task, transcript):
+        right = self.right(task, transcript[-1].content)
+        return Verdict(reward=float(right), skills=("double",) if right == 1 else ())
+
+    def right(self, task, said):
+        return said == str(task.gold)
+
+
+def test_a_good_world_of_tasks_gets_no_note(check):
+    text = check(Doubles, count=2)
+    assert "note" not in text and text.count("8 tasks, 8 solved by their solutions; junk earns nothing") == 4
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0, "nobody is interrupted later"
+
+
+@pytest.mark.parametrize("side", ["test", "practice"])
+def test_tasks_that_never_come_are_not_waited_for(check, monkeypatch, side):
+    def tasks(self, setting, n, seed):
+        while is_for_test(seed) == (side == "test"):
+            try:
+                int("none")
+            except Exception:  # worlds do that, and the first alarm may be lost in it
+                continue
+        return Doubles.tasks(self, setting, n, seed)
+
+    monkeypatch.setattr(command, "DRAWING", 0.2)
+    before = signal.getsignal(signal.SIGALRM)
+    what = rf"was not done after 0.2 s in Knobs\(size=3\)\. The seed is for {side}: .* has no {side} tasks"
+    with pytest.raises(WorldError, match=rf"^the original: doubles-v1: tasks\(.*\) {what}"):
+        check(Doubles, tasks=tasks)
+    assert signal.getsignal(signal.SIGALRM) == before and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("pays", "name"),
+    [
+        (lambda task, said: said == task.prompt[-1].content, "the prompt itself"),
+        (lambda task, said: said == "0", "'0'"),
+        (lambda task, said: said == "yes" and 0.6, "'yes'"),
+    ],
+)
+@pytest.mark.parametrize("told", [True, False])
+def test_junk_that_is_paid_whatever_the_task_is_a_fault(check, pays, name, told):
+    more = {} if told else {"solution": lambda self, task: ()}
+    more |= {"right": lambda self, task, said: Doubles.right(self, task, said) or pays(task, said)}
+    with pytest.raises(
+        WorldError, match=rf"^the original: doubles-v1: score\(\) pays for {name} as an answer to every"
+    ):
+        check(Doubles, **more)
+
+
+def yes_or_no(self, number, at):
+    """A guess is right half of the time, and always in the easiest setting."""
+    said, prompt = "yes" if number < 20 or number % 4 == 1 else "no", f"Is {number} one?"
+    return Task(id=str(number), prompt=(Message(role="user", content=prompt),), gold=said, skill="double")
+
+
+@pytest.mark.parametrize("words", [[], ["I say {}"]])
+def test_junk_that_may_be_right_is_noted_once_and_briefly(check, words):
+    changes = {"solution": lambda self, task: [line.format(task.gold) for line in words], "task": yes_or_no}
+    text = check(Doubles, right=lambda self, task, said: said.split()[-1:] == [task.gold], **changes)
+    (note,) = [line for line in text.splitlines() if "note: score()" in line]
+    assert "eased for double: 8 tasks" in text and "junk earns something 8 of 64 times" in text
+    assert re.search(r"score\(\) pays for \d+ of 128 junk answers \('yes' \d+ times\); fine where a guess", note)
+
+
+def test_what_the_world_itself_would_say_is_no_junk(check):
+    text = check(Doubles, task=yes_or_no, right=lambda self, task, said: said == task.gold)
+    assert "note" not in text and text.count("junk earns nothing") == 2
+
+
+def test_a_little_for_the_form_is_no_fault(check):
+    text = check(Doubles, right=lambda self, task, said: max(said == str(task.gold), 0.1 * said.isdigit()))
+    assert "junk earns something 8 of 64 times" in text and "pays for 16 of 128 junk answers ('0' 16 times)" in text
+
+
+def test_a_solution_is_a_list_of_turns(check):
+    wanted = (
+        r"^the original: doubles-v1: solution\(task\) gave '(\d+)'; it must return a list of turns, as in \['\1'\]$"
+    )
+    with pytest.raises(DeclarationError, match=wanted):
+        check(Doubles, solution=lambda self, task: str(task.gold))
+    with pytest.raises(DeclarationError, match=r"gave \d+; it must return a list of turns, as in \['28'\]"):
+        check(Doubles, solution=lambda self, task: task.gold)
+
+
+@pytest.mark.parametrize(("why", "end"), [("", ""), ("too long", "; too long")])
+def test_a_solution_that_is_not_paid_is_told_with_the_reason_there_is(check, why, end):
+    with pytest.raises(WorldError, match=rf"of task \d+ earns 0 and shows \[\] instead of 'double'{end}$"):
+        check(Doubles, score=lambda self, task, transcript: Verdict(reward=0.0, why=why))
+
+
+@pytest.mark.parametrize("ids", [1, 7, 8])  # of one draw, the last: other draws have the same
+def test_equal_ids_mean_equal_tasks(check, ids):
+    def task(self, number, at):
+        return Doubles.task(self, number, at).model_copy(update={"id": str(at % ids)})
+
+    with pytest.raises(WorldError, match=r"doubles-v1: two tasks with the id '\d' differ in prompt, .* equal ids mean"):
+        check(Doubles, task=task)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import tomli_w
 from parts import ROOT
 from rich.console import Console
 from typer.testing import CliRunner
@@ -54,7 +55,8 @@ def test_runs_beside_each_other(world, tmp_path):
     mean = sum(one.headline for one in scores) / 2
     assert "tutor" in rows[0] and "2 (2)" in rows[0] and f"{mean:.1f} ±" in rows[0]
     assert "random" in rows[1] and "2 (2)" in rows[1]
-    assert "schedule.final=400" in rows[2] and "1 (1)" in rows[2] and "schedule" not in rows[0]
+    assert "schedule.final=400" in rows[2] and "1 (1)" in rows[2]
+    assert all("schedule.final=200" in row for row in rows[:2]) and text.count("schedule.") == 3
 
 
 def test_a_seed_counts_once_in_a_comparison(world, tmp_path):
@@ -83,13 +85,30 @@ def test_options_of_another_part_are_no_differences(world, tmp_path):
     (tmp_path / "other.py").write_text(SOURCE.replace("alarm", "siren"))
     agents = [{"id": "tabular"}, {"id": "random"}, {"id": "tabular", "rate": 0.3}]
     runs = [make(world, tmp_path / f"run{i}", agent=agent) for i, agent in enumerate(agents)]
-    first, *others = names(said("compare", *runs))
-    assert first == "mine.py:Vault, tutor-v1, tabular-v1"
-    assert others == ["mine.py:Vault, tutor-v1, random-v1", "mine.py:Vault, tutor-v1, tabular-v1, agent.rate=0.3"]
-    turned = names(said("compare", *runs[1:], runs[0]))
-    assert [name.rpartition("v1, ")[2] for name in turned[1:]] == ["agent.rate=0.3", "agent.rate=0.2"]
+    shown = names(said("compare", *runs))
+    assert shown == [
+        f"mine.py:Vault, tutor-v1, {agent}"
+        for agent in ("tabular-v1, agent.rate=0.2", "random-v1", "tabular-v1, agent.rate=0.3")
+    ]
+    assert names(said("compare", *runs[::-1])) == shown[::-1], "no run is the plain one"
     elsewhere = make(f"{tmp_path}/other.py:Vault", tmp_path / "elsewhere")
     assert names(said("compare", runs[0], elsewhere))[1] == "other.py:Vault, tutor-v1, tabular-v1"
+
+
+def test_options_of_another_named_designer_are_no_differences(world, tmp_path):
+    designers = [("tutor", {"pace": 1}), ("random", {}), ("tutor", {"pace": 2})]
+    runs = [make(world, tmp_path / name) for name in ("a", "b", "c")]
+    for run, (of, options) in zip(runs, designers, strict=True):
+        plain = config.load(str(run / "config.toml"))
+        plain["designer"] = {"id": "policy-v1", "of": of, "of_options": options}
+        plain["agent"] |= {"extra": 1} if run == runs[0] else {}  # the others leave it out
+        (run / "config.toml").write_text(tomli_w.dumps(plain))
+    options = [name.partition("tabular-v1, ")[2] for name in names(said("compare", *runs))]
+    assert options == [
+        "designer.of=tutor, designer.of_options.pace=1, agent.extra=1",
+        "designer.of=random, agent.extra=unset",
+        "designer.of=tutor, designer.of_options.pace=2, agent.extra=unset",
+    ]
 
 
 def test_designs_are_listed_with_what_came_of_them(world, tmp_path):
@@ -218,6 +237,8 @@ SUMS = (ROOT / "examples" / "sums.py").read_text()
         ("return made\n", "return None\n", "gave None in SumsSetting"),
         ('generator(seed, "sums")', "generator(id(object()), str(id([])))", "different tasks for the same seed"),
         ("== task.gold", "!= task.gold", "its own solution"),
+        ("% 10 == 0", "% 10 == 10", "found 0 of 20 test tasks in SumsSetting(terms=3"),
+        ("% 10 == 0", "% 10 < 10", "found 0 of 8 practice tasks in SumsSetting(terms=3"),
         ("found = re", "found = 1 / 0; re", "broke down on the words"),
         ("return made\n", "return made[99]\n", "tasks(setting, n=8, seed=1) broke down in SumsSetting"),
         ("return Verdict(", "return right or Verdict(", "gave True; it must return a Verdict"),
@@ -252,10 +273,11 @@ def test_a_world_of_tasks_is_checked_before_anything_is_trained_in_it(tmp_path):
     assert text.count("8 tasks, 8 solved by their solutions; junk earns nothing") == 5
     assert "held out" not in text and "5 settings tried" in text
     loose = SUMS.replace("!= is_for_test(seed)", "!= False").replace("def solution", "def unknown")
-    loose = loose.replace("len(found) == 1 and ", "").replace("int(found[0])", "int((found or [task.gold])[0])")
+    loose = loose.replace("len(found) == 1 and ", "").replace("int(found[0])", "int((found or [-1])[0])")
     (tmp_path / "loose.py").write_text(loose.replace("knob(3,", "knob(2,").replace('knob(2, "Most', 'knob(1, "Most'))
     text = said("check", tmp_path / "loose.py:Sums", "--random", 0)
-    assert "junk earns something" in text and "test tasks come up in practice too" in text and "no solution()" in text
+    assert "junk earns something" in text and text.count("note: score() pays for") == 1
+    assert "test tasks come up in practice too" in text and "no solution()" in text
     assert "8 tasks, no solution is known;" in text
     easy = SUMS.replace('"minus" if "-" in drawn', '"plus" if "-" in drawn').replace("-v1", "-v2")
     (tmp_path / "easy.py").write_text(easy)

@@ -1,6 +1,10 @@
 """The command that tries a world out before anything is trained in it."""
 
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +18,7 @@ from curricle.errors import CurricleError, DeclarationError, PluginError, WorldE
 from curricle.loop import Schedule
 from curricle.records import Message, Options, Task, Verdict, checked
 from curricle.registry import find
-from curricle.seeds import for_test, generator
+from curricle.seeds import for_test, generator, is_for_test
 from curricle.setting import Setting
 from curricle.watcher import Log
 from curricle.world import TaskWorld, VectorWorld, World, check_skills
@@ -24,6 +28,13 @@ Tasks = Annotated[int, typer.Option(min=1, help="Tasks drawn of each setting of 
 Count = Annotated[int, typer.Option("--random", min=0, help="Random settings to try.")]
 JUNK = ("", "?", "I do not know.", "[]", "{}", "0", "yes")
 """Answers that should earn nothing, beside the task's own words; some may be right by chance, and are counted."""
+ECHO = "the prompt itself"
+MUCH = 0.5
+"""Junk that earns this much of every task is a fault of the verifier."""
+DRAWING = 60.0
+"""Seconds for one call of tasks(): twenty games of TextWorld take nearly twenty."""
+AGAIN = 0.5
+"""Seconds to the next alarm: Python 3.11 loses what an alarm raises while a loop goes on from an `except` block."""
 
 
 @app.command()
@@ -42,10 +53,13 @@ def check(world: WorldName, steps: Steps = 300, tasks: Tasks = 8, count: Count =
     if isinstance(made, VectorWorld):
         notes += tried(made, settings, steps)
     elif isinstance(made, TaskWorld):
+        trial = _Trial(made)
         for name, setting in settings.items():
             with naming(name, setting, made.original):
-                say(f"{name}: {_answered(made, setting, tasks)}")
-    for line in [*notes, *_advice(made), *(_advice_on_tasks(made) if isinstance(made, TaskWorld) else ())]:
+                say(f"{name}: {trial.answered(setting, tasks)}")
+        with naming("the original", made.original, made.original):
+            notes += trial.notes()
+    for line in [*notes, *_advice(made)]:
         say(f"note: {line}")
     say(f"{made.id}: {len(settings)} settings tried")
 
@@ -87,60 +101,169 @@ def _check_options(kind: type[Options], given: Mapping[str, Any], what: str) -> 
         _check_options(other.Options, getattr(options, f"{name}_options"), f"{what}, {name}_options of {other.id}")
 
 
-def _answered(world: TaskWorld, setting: Setting, count: int) -> str:
-    """What solutions and junk earn in a setting; drawn twice from one seed, which must give the same tasks."""
-    tasks = world.draw(setting, count, 1)
-    if [task.to_json() for task in world.draw(setting, count, 1)] != [task.to_json() for task in tasks]:
-        raise WorldError(
-            f"{world.id} gave different tasks for the same seed in {setting!r}: its luck must come from the seed"
-        )
-    known = [task for task in tasks if world.solution(task)]
-    for task in known:
-        verdict = _judged(world, task, world.solution(task))
-        if verdict.reward < 1 or task.skill not in verdict.skills:
-            raise WorldError(
-                f"{world.id}: its own solution {list(world.solution(task))!r:.200} of task {task.id} earns "
-                f"{verdict.reward:g} and shows {list(verdict.skills)} instead of {task.skill!r}; {verdict.why}"
-            )
-    answers = [(task, junk) for task in tasks for junk in (*JUNK, task.prompt[-1].content)]
-    paid = [junk for task, junk in answers if _judged(world, task, [junk]).reward > 0]
-    if len(paid) == len(answers):
-        raise WorldError(f"{world.id}: score() pays for all junk, even {paid[0]!r} and {paid[1]!r}, in {setting!r}")
-    earned = f"something {len(paid)} of {len(answers)} times: {sorted(set(paid))!r:.100}" if paid else "nothing"
-    solved = f"{len(known)} solved by their solutions" if known else "no solution is known"
-    return f"{count} tasks, {solved}; junk earns {earned}"
+class _TooLong(BaseException):
+    """Time is up. No Exception: a world that catches those would go on for ever."""
 
 
-def _judged(world: TaskWorld, task: Task, words: Sequence[str]) -> Verdict:
-    """What an agent that says these words, turn by turn, would earn."""
-    transcript = list[Message]()
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raise `_TooLong` after a while; only the main thread has alarms, and not on every platform."""
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:
-        for line in words:
-            transcript.append(Message(role="assistant", content=line))
-            if (said := world.reply(task, transcript)) is None:
-                break
-            transcript.append(said)
-        return world.judge(task, transcript)
-    except DeclarationError:
-        raise
-    except Exception as error:
-        what = f"{world.id} broke down on the words {list(words)!r:.200} in task {task.id}"
-        raise WorldError(f"{what}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
-def _advice_on_tasks(world: TaskWorld) -> list[str]:
-    """What a world of tasks can do without, but agents learn and are tested better with."""
-    notes, home = [], world.original
-    practised = {str(task.prompt) for seed in range(20) for task in world.draw(home, 20, seed)}
-    tests = [task for index in range(5) for task in world.draw(home, 20, for_test(index))]
-    tested = [str(task.prompt) for task in tests]
-    if missing := sorted({skill.name for skill in world.skills} - {task.skill for task in tests}):
-        notes.append(f"no test task of {len(tests)} is about {', '.join(missing)}: what is not tested counts as 0")
-    if seen := sum(prompt in practised for prompt in tested):
-        notes.append(f"{seen} of {len(tested)} test tasks come up in practice too; hold some out (seeds.is_for_test)")
-    if not any(world.solution(task) for task in world.draw(home, 4, 1)):
-        notes.append("no solution(): whether right answers are paid was not tried, and agents cannot imitate (warm)")
-    return notes
+class _Trial:
+    """A world of tasks while it is tried; tasks are kept by their ids, and junk that was paid is counted."""
+
+    def __init__(self, world: TaskWorld) -> None:
+        self.world, self.seen = world, dict[str, Task]()
+        self.paid, self.asked = Counter[str](), 0
+
+    def answered(self, setting: Setting, count: int) -> str:
+        """What solutions and junk earn in a setting; drawn twice from one seed, which must give the same tasks."""
+        tasks = self._in_time(setting, count, 1)
+        if [task.to_json() for task in self._in_time(setting, count, 1)] != [task.to_json() for task in tasks]:
+            what = f"gave different tasks for the same seed in {setting!r}"
+            raise WorldError(f"{self.world.id} {what}: its luck must come from the seed")
+        self._keep(tasks)
+        known = sum(self._solved(task) for task in tasks)
+        solved = f"{known} solved by their solutions" if known else "no solution is known"
+        return f"{count} tasks, {solved}; junk earns {self._earned_by_junk(setting, tasks)}"
+
+    def notes(self) -> list[str]:
+        """What a world of tasks can do without, but agents learn and are tested better with."""
+        notes, home = [], self.world.original
+        practised = {str(task.prompt) for seed in range(20) for task in self._drawn(home, 20, seed)}
+        tests = [task for index in range(5) for task in self._drawn(home, 20, for_test(index))]
+        tested = [str(task.prompt) for task in tests]
+        if self.paid:
+            most = ", ".join(f"{name} {times} times" for name, times in self.paid.most_common(3))
+            what = "fine where a guess may be right or form alone earns a little"
+            notes.append(f"score() pays for {self.paid.total()} of {self.asked} junk answers ({most}); {what}")
+        if missing := sorted({skill.name for skill in self.world.skills} - {task.skill for task in tests}):
+            notes.append(f"no test task of {len(tests)} is about {', '.join(missing)}: what is not tested counts as 0")
+        if seen := sum(prompt in practised for prompt in tested):
+            notes.append(
+                f"{seen} of {len(tested)} test tasks come up in practice too; hold some out (seeds.is_for_test)"
+            )
+        if not any(self._solution(task) for task in self._drawn(home, 4, 1)):
+            notes.append(
+                "no solution(): whether right answers are paid was not tried, and agents cannot imitate (warm)"
+            )
+        return notes
+
+    def _drawn(self, setting: Setting, count: int, seed: int) -> list[Task]:
+        tasks = self._in_time(setting, count, seed)
+        self._keep(tasks)
+        return tasks
+
+    def _in_time(self, setting: Setting, count: int, seed: int) -> list[Task]:
+        """Draw tasks; a loop that never finds enough of them is named instead of waited for."""
+        try:
+            with _limited(DRAWING):
+                return self.world.draw(setting, count, seed)
+        except _TooLong:
+            side = "test" if is_for_test(seed) else "practice"
+            raise WorldError(
+                f"{self.world.id}: tasks(setting, n={count}, seed={seed}) was not done after {DRAWING:g} s in "
+                f"{setting!r}. The seed is for {side}: most likely this setting has no {side} tasks, and a loop looks "
+                "for them for ever"
+            ) from None
+
+    def _keep(self, tasks: Sequence[Task]) -> None:
+        """Refuse tasks that share an id and are not the same, whatever setting or seed they came from."""
+        for task in tasks:
+            other = self.seen.setdefault(task.id, task)
+            if differ := [name for name in Task.model_fields if getattr(task, name) != getattr(other, name)]:
+                pair = f"{getattr(other, differ[0])!r:.120} and {getattr(task, differ[0])!r:.120}"
+                raise WorldError(
+                    f"{self.world.id}: two tasks with the id {task.id!r:.60} differ in {differ[0]}, {pair}: equal ids "
+                    "mean equal tasks; put all that tells tasks apart into the id"
+                )
+
+    def _solution(self, task: Task) -> list[str]:
+        """What the world itself would say, turn by turn."""
+        said = self.world.solution(task)
+        turns = [] if isinstance(said, str) or not isinstance(said, Sequence) else list(said)
+        if said and not (turns and all(isinstance(line, str) for line in turns)):
+            wanted = f"a list of turns, as in {[said] if isinstance(said, str) else ['28']!r:.100}"
+            raise DeclarationError(f"{self.world.id}: solution(task) gave {said!r:.100}; it must return {wanted}")
+        return turns
+
+    def _solved(self, task: Task) -> bool:
+        """Whether a solution is known; one that is not paid in full is a fault."""
+        words = self._solution(task)
+        verdict = self._judged(task, words) if words else None
+        if verdict and (verdict.reward < 1 or task.skill not in verdict.skills):
+            why = f"; {verdict.why}" if verdict.why else ""
+            raise WorldError(
+                f"{self.world.id}: its own solution {words!r:.200} of task {task.id} earns {verdict.reward:g} and "
+                f"shows {list(verdict.skills)} instead of {task.skill!r}{why}"
+            )
+        return verdict is not None
+
+    def _junk(self, task: Task) -> dict[str, str]:
+        """Answers that should earn nothing, by what to call them; what the world itself would say is none."""
+        named = {repr(words): words for words in JUNK} | {ECHO: task.prompt[-1].content}
+        return {name: words for name, words in named.items() if [words] != self._solution(task)}
+
+    def _earned_by_junk(self, setting: Setting, tasks: Sequence[Task]) -> str:
+        """How often junk is paid; junk that is paid whatever the task is a fault."""
+        verdicts = dict[str, list[Verdict]]()
+        for task in tasks:
+            for name, words in self._junk(task).items():
+                verdicts.setdefault(name, []).append(self._judged(task, [words]))
+        paid = Counter({name: n for name, given in verdicts.items() if (n := sum(v.reward > 0 for v in given))})
+        asked = sum(map(len, verdicts.values()))
+        if paid.total() == asked:
+            first, second, *_ = verdicts
+            raise WorldError(f"{self.world.id}: score() pays for all junk, even {first} and {second}, in {setting!r}")
+        for name, given in verdicts.items():
+            if all(map(_is_much, given)) and self._pays_always(setting, name, len(tasks)):
+                what = f"score() pays for {name} as an answer to every task"
+                raise WorldError(f"{self.world.id}: {what}, whatever is right, in {setting!r}")
+        self.paid, self.asked = self.paid + paid, self.asked + asked
+        return f"something {paid.total()} of {asked} times" if paid else "nothing"
+
+    def _pays_always(self, setting: Setting, name: str, count: int) -> bool:
+        """Whether more tasks pay for it too, and not because one answer is right for all: a guess may be lucky."""
+        tasks = [task for task in self._drawn(setting, 4 * count, 2) if name in self._junk(task)]
+        right = {repr(self._solution(task) or (task.prompt if task.gold is None else task.gold)) for task in tasks}
+        paid = all(_is_much(self._judged(task, [self._junk(task)[name]])) for task in tasks)
+        return paid and (len(right) > 1 or (name == ECHO and bool(tasks)))
+
+    def _judged(self, task: Task, words: Sequence[str]) -> Verdict:
+        """What an agent that says these words, turn by turn, would earn."""
+        transcript = list[Message]()
+        try:
+            for line in words:
+                transcript.append(Message(role="assistant", content=line))
+                if (said := self.world.reply(task, transcript)) is None:
+                    break
+                transcript.append(said)
+            return self.world.judge(task, transcript)
+        except DeclarationError:
+            raise
+        except Exception as error:
+            what = f"{self.world.id} broke down on the words {list(words)!r:.200} in task {task.id}"
+            raise WorldError(f"{what}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+def _is_much(verdict: Verdict) -> bool:
+    """Whether an attempt counts as good; a little may be credit for form."""
+    return verdict.reward >= MUCH or bool(verdict.skills)
 
 
 def _advice(world: World) -> list[str]:

@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 def comparison(folders: Sequence[Path]) -> Group:
-    """One row for all runs of one config, whatever their seeds; it says what tells that config from the first."""
+    """One row for all runs of one config, whatever their seeds; it says what tells that config from the others."""
     groups, untested, doubled = dict[str, dict[int, Row]](), list[str](), list[str]()
     folders = [*{folder.resolve(): folder for folder in folders}.values()]
     for folder in sorted(folders, key=_started):
@@ -92,24 +92,30 @@ def _beginning(config: Mapping[str, Any]) -> str:
 
 
 def _name(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> str:
-    """World, designer and agent, and all that differs from the first run."""
+    """World, designer and agent, and every key in which runs that could have it differ: no run is the plain one."""
     parts = [str(config[part]["id"]).rpartition("/")[2] for part in ("world", "designer", "agent")]
     parts += [f"begin={Path(config['begin']).name}"] if "begin" in config else []
     known = {"seed", "begin", "world.id", "designer.id", "agent.id"}
-    for key, value in leaves(config):
+    for key in dict.fromkeys(key for other in configs for key, _ in leaves(other)):
         if key in known or key.startswith("log."):
             continue
-        if any(dict(leaves(other)).get(key) != value for other in _beside(key, config, configs)):
-            parts.append(f"{key}={value}")
+        values = [dict(leaves(other)).get(key, "unset") for other in _beside(key, config, configs)]
+        if any(value != values[0] for value in values):
+            parts.append(f"{key}={dict(leaves(config)).get(key, 'unset')}")
     return ", ".join(parts)
 
 
 def _beside(key: str, config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The configs that a key is compared with: the first, or where that has another part, all that share the part."""
-    part = PARTS.get(key.partition(".")[0])
-    if part is None or config[part]["id"] == configs[0][part]["id"]:
-        return configs[:1]
-    return [other for other in configs if other[part]["id"] == config[part]["id"]]
+    """The configs that a key is compared in: those that share the part it is an option of, itself among them."""
+    section, _, rest = key.partition(".")
+    part, named = PARTS.get(section), rest.partition(".")[0].removesuffix("_options")
+
+    def owners(one: Mapping[str, Any]) -> tuple[Any, Any]:
+        """A part, and the designer that it names beside these options (`of` beside `of_options`)."""
+        nested = part is not None and rest.startswith(f"{named}_options.")
+        return one[part]["id"] if part else None, one[section].get(named) if nested else None
+
+    return [other for other in configs if owners(other) == owners(config)]
 
 
 def _spread(values: Sequence[float], digits: int) -> str:
