@@ -11,6 +11,7 @@ import re
 import zlib
 
 from curricle import Setting, Skill, knob
+from curricle.errors import WorldError
 from curricle.records import Message, Task, Verdict
 from curricle.seeds import generator, is_for_test
 from curricle.world import TaskWorld
@@ -40,8 +41,11 @@ class Store(TaskWorld):
     }
 
     def tasks(self, setting, n, seed):
-        rng, made = generator(seed, "store"), []
+        rng, made, tries = generator(seed, "store"), [], 0
         while len(made) < n:
+            tries += 1
+            if tries > 1000 * n:  # else it would look for ever where a setting has no tasks of this side
+                raise WorldError(f"{self.id}: found {len(made)} of {n} tasks of seed {seed} in {setting!r}")
             names = [str(name) for name in rng.permutation(GOODS)[: setting.changes]]
             start = {name: int(rng.integers(1, 20)) for name in names}
             more = {name: int(rng.integers(1, 10)) for name in names}

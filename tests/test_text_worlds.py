@@ -238,6 +238,16 @@ def listed(task):
     return task.prompt[0].content.rpartition("Possible commands: ")[2].split(", ")
 
 
+def test_a_game_that_its_walkthrough_does_not_win_is_no_task(worlds):
+    """One with a locker, and a locker of limited edition: who takes the key from one is asked from which."""
+    world, *_ = worlds["textworld-v1"]
+    setting = world.setting({"length": 6, "rooms": 7, "told": "the goal", "hints": True})
+    bad = Plan(7, setting.objects, 6, setting.theme, False, 1632317915)
+    assert not world._won(bad, script(bad)[1])
+    for task in world.tasks(setting, 3, 1):
+        assert world.score(task, [Message(role="assistant", content=text) for text in world.solution(task)]).reward == 1
+
+
 def test_a_game_is_a_function_of_the_transcript(worlds):
     world, setting, _ = worlds["textworld-v1"]
     task = world.tasks(setting, 3, 3)[-1]
