@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from parts import WORLDS, Bench
+from parts import LADDER, WORLDS, Bench
 from small_model import Pick, tiny
 from test_designers import scores
 
@@ -186,6 +186,8 @@ def test_knobs_may_be_left_alone_and_settings_without_text_may_come_again():
     with pytest.raises(UsageError, match="leaves nothing to design"):
         policy(leave=("letter", "most", "note"))
     assert policy(leave="letter").options.leave == ("letter",)
+    with pytest.raises(UsageError, match="text = 'required', but no knob of this world holds text"):
+        Language(LADDER.Setting, LanguageOptions(model=tiny(), device="cpu", text="required"))
 
 
 def test_a_text_of_the_original_may_stay_in_every_design():

@@ -39,7 +39,7 @@ from curricle.world import World
 
 LOG = logging.getLogger("curricle")
 EXPORTED, PUBLISHED = "agent", "model"
-"""Where an exported agent lies in its folder, and where its model does, for others."""
+"""Where an exported agent lies in its folder: weights as safetensors with plain data, and the model for others."""
 TOP, SECTIONS = ("seed", "begin"), ("world", "original", "designer", "agent", "schedule", "log")
 AUTO = "auto"
 Part = type[World] | type[Designer] | type[Agent]
@@ -277,11 +277,7 @@ def _load(agent: Agent, folder: Path) -> None:
 
 
 def export(folder: Path | str, out: Path | str, merged: bool = False) -> None:
-    """Write the agent of a run, as it is now, into a new folder that can be tested, watched and filmed as the run can.
-
-    It holds `config.toml`, in `agent/` the weights as safetensors with plain data beside them, and of a language model
-    `model/`, which Hugging Face's libraries read: an adapter, or, if it has none or is to be `merged`, all weights.
-    """
+    """Write the agent of a run, as it is now, into a new folder that can be tested, watched and filmed as the run can."""
     folder, out = Path(folder), Path(out)
     if out.exists():
         raise RunError(f"{out} exists already; choose another --out")

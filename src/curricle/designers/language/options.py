@@ -5,7 +5,9 @@ from typing import Literal
 from pydantic import Field
 
 from curricle.designer import LeaveOptions
+from curricle.errors import UsageError
 from curricle.llm.causal import CausalOptions
+from curricle.setting import Setting
 
 
 class LanguageOptions(CausalOptions, LeaveOptions):
@@ -54,3 +56,9 @@ class LanguageOptions(CausalOptions, LeaveOptions):
     rounds: int = Field(3, ge=1, description="How often candidates are written before the fallback steps in.")
     near: float = Field(0.8, gt=0, le=1, description="Share of word triples in common from which a text is a copy.")
     sample_batch: int = Field(64, ge=1, description="Replies drawn at a time.")
+
+    def check(self, setting: type[Setting]) -> None:
+        """Refuse, too, to require texts where there are none to write."""
+        super().check(setting)
+        if self.text == "required" and all(k.kind != "text" for k in setting.knobs()):
+            raise UsageError("text = 'required', but no knob of this world holds text; leave it at 'allowed'")
