@@ -277,7 +277,7 @@ def _load(agent: Agent, folder: Path) -> None:
 
 
 def export(folder: Path | str, out: Path | str, merged: bool = False) -> None:
-    """Write the agent of a run, as it is now, into a new folder that can be tested, watched and filmed as the run can."""
+    """Write the agent of a run into a new folder that can be tested, watched and filmed as the run can."""
     folder, out = Path(folder), Path(out)
     if out.exists():
         raise RunError(f"{out} exists already; choose another --out")
