@@ -6,11 +6,13 @@
     python experiments/genenv.py picture FILE --out PNG [--arms A ...]
 
 Worlds: `tools`, tool calls of all kinds, of which the environment chooses kind and size; `written`, the same, but it
-writes every task itself, after ten passes over seed tasks, and only those enter whose gold is named; `sums`, a family
-of reasoning-gym of which the environment chooses the level; `small`, the config as it is, at full length.
+writes every task itself, after ten passes over seed tasks, and only those enter whose gold is named; `scarce`, that,
+but practice in the original has 64 tasks and no more; `sums`, a family of reasoning-gym of which the environment
+chooses the level; `small`, the config as it is, at full length.
 
-Arms: `genenv`, `random` (the environment is frozen), `static` (written once), `agent_only` (the original world),
-`before` (no training at all), and `alpha=0.25` and the like. Half of each cycle's rollouts are in tasks of the
+Arms: `genenv`, `random` (the environment is frozen), `static` (written once), `static=6` (once, but six for each seed
+task, which cycles take in turn), `agent_only` (the original world), `before` (no training at all), and `alpha=0.25` and
+the like. Half of each cycle's rollouts are in tasks of the
 original, the base data; of `sums` none are. With `--share` the others begin with the agent that `before` tested, so
 that a seed's imitation is made once and all arms have the same start. Each run is a run folder under --work and is
 resumed where it stood; when the minutes are over it stops between two steps of the loop, and the same command goes on.
@@ -101,9 +103,11 @@ WORLDS["written"] = [
     "designer.near=0.5",
     "designer.kl=0.3",
     "world.named=true",
-    "world.examples=16",
+    "world.examples=32",
+    "schedule.designs=32",
     "agent.micro=16",
 ]
+WORLDS["scarce"] = [*WORLDS["written"], "world.base=64"]
 WORLDS = {name: [*COMMON, *changes] for name, changes in WORLDS.items()} | {"small": []}
 """What each world changes in the config. A small model solves nothing before it has seen some solutions (`warm`), and
 the tool tasks it writes seldom ask for what their gold does (`written.py`): there it chooses their kind and size."""
@@ -138,8 +142,11 @@ def arm(base: dict[str, Any], name: str) -> dict[str, Any]:
         "agent_only": {"designer": {"id": "none"}},
         "before": {"designer": {"id": "none"}, "schedule": base["schedule"] | {"cycles": 0, "final": 0}},
     }
-    if name.startswith("alpha="):
-        return base | {"designer": designer | {"alpha": float(name.partition("=")[2])}}
+    name, _, value = name.partition("=")
+    if name == "alpha":
+        return base | {"designer": designer | {"alpha": float(value)}}
+    if value:
+        changed["static"]["designer"]["variations"] = int(value)
     return base | changed[name]
 
 

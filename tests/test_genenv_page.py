@@ -71,8 +71,11 @@ def test_genenv_tools_run(script, tmp_path):
     known = runpy.run_path(str(ROOT / "experiments" / "genenv.py"))
     found = {name: config.resolve(config.override(plain, s)) for name, s in known["WORLDS"].items()}
     texts = {name: (one.designer_options.text, one.designer_options.warm) for name, one in found.items()}
-    assert texts == {"tools": ("off", 0), "sums": ("allowed", 0), "written": ("required", 10), "small": ("allowed", 10)}
+    held = dict.fromkeys(("written", "scarce"), ("required", 10))
+    assert texts == {"tools": ("off", 0), "sums": ("allowed", 0), "small": ("allowed", 10), **held}
     assert config.override(plain, known["WORLDS"]["small"]) == plain
+    arms = {name: config.resolve(known["arm"](plain, name)).designer_options for name in ("static=6", "alpha=0.3")}
+    assert arms["static=6"].variations == 6 and arms["alpha=0.3"].alpha == 0.3
     for _ in range(2):  # the second time there is nothing left to do
         script("experiments/genenv.py", *go, "--processes", "2", "--share", *sets)
     rows = sorted(map(json.loads, Path(out).read_text().splitlines()), key=lambda row: row["arm"])

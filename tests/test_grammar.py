@@ -9,17 +9,19 @@ from curricle.llm.causal import Causal, CausalOptions
 from curricle.setting import Span
 from curricle.worlds.text.grammar import follows
 from curricle.worlds.text.item import Item
+from curricle.worlds.text.named import unnamed
 from curricle.worlds.text.tools import Tools
+from curricle.worlds.text.verify import weakness
 from curricle.worlds.text.writing import write, written
 
 WORDS = ["Rome", "tomorrow", "5", "a note: call(x)", "milk, eggs", "", "naïve"]
 
 
-def walk(rng):
+def walk(rng, named=False):
     """A task by chance."""
     said = ""
     while True:
-        what = follows(said)
+        what = follows(said, named)
         if isinstance(what, Span):
             said += " ".join(["so", *rng.choice(WORDS, size=3)]) + what.until
             continue
@@ -43,15 +45,52 @@ def test_whatever_keeps_to_it_can_be_read():
     assert len(kinds) >= 5
 
 
+def test_calls_pass_on_what_the_request_names():
+    """Where that is asked for: whatever choices are made, no value of a call is anybody's guess."""
+    rng, lacking, calling = np.random.default_rng(2), 0, 0
+    for _ in range(300):
+        item = written(walk(rng, named=True))
+        if not item.simulator:
+            assert not unnamed(item), (item.request, item.calls, item.lacks)
+            assert not weakness(item.model_copy(update={"calls": item.calls[:1]})), "gold runs, or its tool is missing"
+            lacking, calling = lacking + bool(item.lacks), calling + bool(item.calls)
+            assert bool(item.lacks) != bool(item.calls)
+    assert lacking > 20 and calling > 20
+
+
+def test_what_a_request_has_for_a_call():
+    """By hand: its words in a row, its whole numbers, and no tool that needs what it has not."""
+    tools, asked = "tools: get_forecast, set_timer\n", "request: Rome, 3 or 30 days?\n"
+    first = follows(tools + asked, named=True)
+    assert {"call: get_forecast(", "call: set_timer(", "lacks: get_sunrise("} <= set(first) and "" not in first
+    begun = f"{tools}{asked}call: get_forecast("
+    assert follows(begun, named=True) == ['city="', "days="], "no unit stands there"
+    spans = follows(f'{begun}city="', named=True)
+    assert {'Rome"', 'Rome, 3 or 30 days"', 'days"'} <= set(spans) and len(spans) == 15
+    trains = "tools: find_trains\nrequest: Oslo Rome\ncall: find_trains("
+    assert follows(f'{trains}origin="Oslo", destination="', named=True) == ['Oslo Rome"', 'Rome"'], "not there again"
+    assert follows(f'{begun}city="Rome"', named=True) == [", days=", ")\n"]
+    assert follows(f'{begun}city="Rome", days=', named=True) == ["3)\n", "30)\n"]
+    assert follows(f"{begun}days=", named=True) == ["3, ", "30, "]
+    assert follows(f"{begun}days=3, ", named=True) == ['city="']
+    plain = follows(f"{tools}request: Rome?\n", named=True)
+    assert "call: set_timer(" not in plain and "call: get_forecast(" in plain
+    assert "call: set_timer(" in follows(f"{tools}request: ?!\n", named=True), "without a word all is free, and refused"
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["free", "named"])
+def world(request):
+    return Tools(Tools.Options(named=request.param))
+
+
 @pytest.fixture(scope="module")
-def form():
+def form(world):
     causal = Causal(CausalOptions(model=tiny()), "test", 0)
     knobs = [k for k in Tools.Setting.knobs() if k.name == "task"]
-    return Form(knobs, causal.tokenizer, causal.ends, optional=True, follows=Tools.Setting.follows)
+    return Form(knobs, causal.tokenizer, causal.ends, optional=True, follows=world.Setting.follows)
 
 
-def test_what_the_pool_writes_keeps_to_it_and_is_said_token_by_token(form):
-    world = Tools()
+def test_what_the_pool_writes_keeps_to_it_and_is_said_token_by_token(world, form):
     texts = [example["task"] for cycle in range(1, 12) for example in world.examples(cycle)]
     texts += [write(Item.of(task)) for task in world.tasks(world.original, 70, 3)]
     plain = [text for text in texts if not text.startswith("{")]

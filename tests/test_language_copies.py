@@ -82,4 +82,4 @@ def test_an_example_of_the_guide_of_tool_tasks_is_no_task_of_its_own():
     parts = [part for part in Tools.guide.split("\n\n") if part.startswith(("tools:", "simulator:"))]
     world = Tools()
     designer = policy()
-    assert len(parts) == 2 and all(designer._known(world.brief(1, 1)).refusal(part) for part in parts)
+    assert len(parts) == 3 and all(designer._known(world.brief(1, 1)).refusal(part) for part in parts)

@@ -74,6 +74,35 @@ def test_learning_goes_by_what_success_is_counted_over(over, counted):
     assert [row.weight > 0 for row in designer.rows] == [over != "task"] * 2, "0.2 and 0.8 are not in the band"
 
 
+def test_what_is_tried_again_counts_as_it_does_now():
+    """The agent has outgrown the letter a: no old record teaches it any more, and it is looked for something else."""
+    world, designer, told = Pick(), picking(text="off", aim="task", spare=1.0, rounds=1, old=1.0), Told(Pick())
+    for cycle, (letters, solved) in enumerate([("ab", (5, 5)), ("ac", (10, 0)), ("ac", (10, 5))], 1):
+        script(designer, *({"letter": letter} for letter in letters))
+        designs = designer.propose(world.brief(cycle, 3), 2, told)
+        designer.learn(
+            [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, solved, strict=True)],
+            scores(world),
+            told,
+        )
+        counts = [(row.info["cycle"], row.truth["letter"]) for row in designer.rows if row.weight > 0]
+        assert counts == [[(1, "a"), (1, "b")], [(1, "b")], [(1, "b"), (2, "c"), (3, "c")]][cycle - 1]
+    assert [row.info["p"] for row in designer.rows] == [0.5, 0.5, 1.0, 0.0, 1.0, 0.5], "what was seen stays"
+
+
+def test_what_is_not_the_policys_own_does_not_end_the_search():
+    world, designer, told = Pick(), picking(text="off", aim="task", spare=1.0, rounds=1), Told(Pick())
+    for cycle, (solved, stuck) in enumerate([((10, 0), 1), ((10, 5), 1), ((10, 0), 2), ((5, 0), 0)], 1):
+        script(designer, {"letter": "a"}, {"letter": "b"})  # the second is not the policy's where it is stuck
+        designs = designer.propose(world.brief(cycle, 4), 2, told)
+        designer.learn(
+            [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, solved, strict=True)],
+            scores(world),
+            told,
+        )
+        assert designer.stuck == stuck, cycle
+
+
 def test_what_success_is_counted_over():
     """Equal designs are one design, and only that."""
     designs = [Design(setting={"most": most}) for most in (1, 2, 3, 1)]

@@ -208,6 +208,35 @@ def test_themerged_of_a_gpu_speaks_for_itself(lora):
         assert torch.equal(speaker(ids).logits, said)
 
 
+@pytest.mark.parametrize("lora", [0, 4])
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_sampler_speaks_as_the_model_is_or_as_it_began(lora, warm, on_gpu):
+    model, ids = Causal(CausalOptions(model=tiny(0.5), device="cpu", lora=lora), "test", 0), torch.tensor([[5, 6, 7]])
+    sampler = Sampler(model)
+    sampler.speaker = merged(model) if on_gpu else None
+    with torch.no_grad():
+        for moved in range(2 if warm else 1):
+            if moved:
+                model.begin()
+            for _, p in model.trained():
+                p.add_(0.05)
+    for began in (True, False, True):
+        sampler.refresh(began=began)
+        with (
+            torch.no_grad(),
+            sampler.speaking() as speaker,
+            model.origin() if began else nullcontext(model.model) as it,
+        ):
+            said, right = speaker(ids).logits, it(ids).logits
+        assert torch.allclose(said, right, atol=1e-3)
+        replies = sampler.sample([[5, 6, 7]], most=4, temperature=0.0, seed=0)
+        assert replies[0].ids[0] == int(right[0, -1].argmax())
+    with torch.no_grad(), model.origin() as origin:
+        first = origin(ids).logits
+    assert not torch.allclose(model.model(ids).logits, first, atol=1e-2), "it did move"
+
+
 def test_players_with_adapters_share_the_model_underneath():
     """One frozen copy in memory, two modules over it: what one learns, the other does not say."""
     about = {"model": tiny(0.5), "device": "cpu", "rate": 1e-1}

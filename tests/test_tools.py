@@ -84,9 +84,25 @@ def test_tasks_are_the_same_in_every_process():
     assert runs[0].stdout == runs[1].stdout and runs[0].stdout
 
 
+def test_practice_may_have_so_many_tasks_and_no_more():
+    """What data a user has is finite: then only designs bring new tasks; tests are as they were."""
+    world, free = Tools(Tools.Options(base=21, examples=32, named=True)), Tools()
+    found = [task.id for seed in range(4) for task in world.tasks(world.original, 30, seed)]
+    assert len(set(found)) == 21 and found[:30] != found[30:60]
+    skills = Counter(task.skill for task in world.tasks(world.original, 21, 0))
+    assert skills == dict.fromkeys(SKILLS, 3)
+    assert world.tasks(world.original, 7, for_test(0)) == free.tasks(free.original, 7, for_test(0))
+    seeds = {world.tasks(world.setting(values), 1, 0)[0].id for values in world.examples(1)}
+    assert 10 < len(seeds) == len(world.examples(1)) and seeds <= set(found), "seed tasks are among them, none twice"
+    other = world.setting({"distractors": 1})
+    assert not {task.id for task in world.tasks(other, 21, 0)} & set(found), "a design of other knobs is something new"
+    with pytest.raises(UsageError, match="base = 5 is for the world's own pool, not for questions"):
+        Tools(Tools.Options(base=5, source="questions", data="somewhere"))
+
+
 def test_the_examples_of_the_guide_are_sound():
     found = [part for part in Tools.guide.split("\n\n") if part.startswith(("tools:", "simulator:"))]
-    assert len(found) == 2 and all(sound(text) for text in found)
+    assert len(found) == 3 and all(sound(text) for text in found)
     assert f"{len(ENTRIES)} tools in {len({entry.domain for entry in ENTRIES})} domains" in PAGE
     for name in [*TOOLS, *(tool["name"] for one in SIMULATORS.values() for tool in one.tools)]:
         assert f"{name}(" in Tools.guide

@@ -328,16 +328,58 @@ def test_numbers_of_a_request_have_to_be_in_gold():
         assert not any(map(left_out, pool)), "the world's own tasks leave nothing out"
 
 
+def test_a_request_is_more_than_a_word():
+    task = 'tools: get_sunrise\nrequest: {}\ncall: get_sunrise(city="Oslo")'
+    strict = Tools(Tools.Options(named=True))
+    assert strict.setting({"task": task.format("Sunrise in Oslo?")}) and Tools().setting({"task": task.format("Oslo")})
+    with pytest.raises(ValueRefused, match="the request 'Oslo' is no sentence: it has fewer than 2 words"):
+        strict.setting({"task": task.format("Oslo")})
+
+
 def test_gold_has_to_make_a_call():
     """An agent that never calls a tool would be paid for it, whatever was asked."""
     task, strict = "tools: set_timer\nrequest: What is 3 times 4?", Tools(Tools.Options(named=True))
-    assert Tools().setting({"task": task}) and all("\ncall: " in v["task"] for v in strict.examples(1))
+    assert Tools().setting({"task": task})
+    assert all("\ncall: " in v["task"] or "\nlacks: " in v["task"] for v in strict.examples(1))
     with pytest.raises(ValueRefused, match="gold makes no call"):
         strict.setting({"task": task})
     for begun in (f"{task}\n", "simulator: shop 785\nrequest: What does the kettle cost?\n"):
         free, held = Tools.Setting.follows("task", begun), strict.Setting.follows("task", begun)
-        assert {"", "answer: "} & set(free) and all(piece.startswith("call: ") for piece in held)
+        assert {"", "answer: "} & set(free) and all(piece.startswith(("call: ", "lacks: ")) for piece in held)
     assert strict.tasks(strict.setting({"about": "no_call_needed"}), 1, 0), "the world's own are right"
+
+
+LACKING = "tools: set_timer\nrequest: How will Rome be for 3 days?\nlacks: get_forecast"
+
+
+def test_where_no_tool_fits_the_task_says_which_one_would():
+    """So tasks without a call can be written where gold has to be named, and no request of any kind is one."""
+    strict, task = Tools(Tools.Options(named=True, examples=64)), f'{LACKING}(city="Rome", days=3)'
+    (found,) = strict.tasks(strict.setting({"task": task}), 1, 0)
+    assert found.skill == "no_call_needed" and strict.score(found, say("[]")).reward == 1
+    assert strict.score(found, say(write_calls([Call("get_forecast", {"city": "Rome", "days": 3})]))).reward == 0
+    assert "get_forecast" not in "".join(message.content for message in found.prompt)
+    assert written(write(written(task))) == written(task)
+    two_lines = written(task).model_copy(update={"request": "How will Rome be\nfor 3 days?"})
+    assert written(write(two_lines)) == two_lines, "as JSON, too"
+    skills = {strict.tasks(strict.setting(values), 1, 0)[0].skill for values in strict.examples(1)}
+    assert skills == set(SKILLS), "seed tasks are of all kinds"
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        (f'{LACKING}(city="Paris", days=3)', "city = 'Paris', which nothing before it names"),
+        (f'{LACKING}(city="Rome")', "says 3, which gold passes on nowhere"),
+        (f"{LACKING}(days=3)", "lacks a call of 'get_forecast' that is wrong"),
+        (LACKING.replace("get_forecast", "set_timer(minutes=3)"), "lacks 'set_timer', which is at hand"),
+        (LACKING.replace("get_forecast", 'fly(to="Rome")'), "lacks 'fly', which is no tool of the catalogue"),
+        (f'{LACKING}(city="Rome", days=3)\ncall: set_timer(minutes=3)', "only a task without calls"),
+    ],
+)
+def test_what_a_task_lacks_is_held_to_the_rules_of_calls(task, why):
+    with pytest.raises(ValueRefused, match=why):
+        Tools(Tools.Options(named=True)).setting({"task": task})
 
 
 def test_seed_tasks_are_as_many_as_asked_for_and_named_where_that_is_asked():

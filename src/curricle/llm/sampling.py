@@ -12,7 +12,7 @@ model's own odds at `temperature`, 0 being greedy. A call's seed decides all its
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,11 +49,18 @@ class Sampler:
             raise ModelError(f"sampler = 'static' does not know the attention of {causal.options.model!r}; use 'plain'")
         self.speaker: Any = merged(causal) if alone or causal.sharded else None
         self.decoder: Decoder | None = None
+        self.began = False
 
-    def refresh(self) -> None:
-        """Take over what was learnt since the last time; on a CPU the trained model itself speaks."""
+    def refresh(self, *, began: bool = False) -> None:
+        """Take over what was learnt since the last time, or what the model began as; on a CPU that itself speaks."""
+        self.began = began
         if self.speaker is not None:
-            _copy_over(self.causal.model, self.speaker)
+            with self._chosen() as model:
+                _copy_over(model, self.speaker)
+
+    def _chosen(self) -> AbstractContextManager[Any]:
+        """The model whose odds count: as it is, or as it began."""
+        return self.causal.origin() if self.began else nullcontext(self.causal.model)
 
     def sample(self, prompts: Sequence[list[int]], *, most: int, temperature: float, seed: int) -> list[Reply]:
         """One reply a prompt, of at most `most` tokens."""
@@ -84,20 +91,20 @@ class Sampler:
                 yield len(part), _growing(model, part, self.causal.tokenizer.pad_token_id)
 
     def _decoding(self, model: Any) -> Decoder:
-        if self.decoder is None:
+        if self.decoder is None or self.decoder.model is not model:
             self.decoder = Decoder(model, self.causal.ends, self.causal.tokenizer.pad_token_id, self.batch)
         return self.decoder
 
     @contextmanager
     def speaking(self) -> Iterator[Any]:
         """The model that speaks, in the right mode."""
-        model = self.causal.model if self.speaker is None else self.speaker
-        was_training = model.training
-        model.eval()
-        try:
-            yield model
-        finally:
-            model.train(was_training)
+        with self._chosen() if self.speaker is None else nullcontext(self.speaker) as model:
+            was_training = model.training
+            model.eval()
+            try:
+                yield model
+            finally:
+                model.train(was_training)
 
     def _batch(self, model: Any, prompts: Sequence[list[int]], most: int, temperature: float) -> list[Reply]:
         longest = max(map(len, prompts))
@@ -205,7 +212,7 @@ def _copy_over(model: Any, speaker: Any) -> None:
         layer, _, leaf = (prefix + name).rpartition(".")
         base = sources.get(f"{layer}.base_layer.{leaf}")
         weight = whole(sources[prefix + name] if base is None else base)
-        if base is not None and leaf == "weight":
+        if base is not None and leaf == "weight" and not layers[layer].disable_adapters:
             with gathered([p for p in layers[layer].parameters() if p is not base]):
                 weight = weight + whole(layers[layer].get_delta_weight(model.active_adapter))
         target.copy_(weight)

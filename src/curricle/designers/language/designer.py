@@ -65,7 +65,7 @@ class Language(Designer):
         self.rows: list[pools.Row] = []
         self.pending: list[int] = []  # for each design proposed, its row; -1: the fallback's
         self.history: list[watch.Point] = []
-        self.stuck = 0  # cycles in a row that taught nothing
+        self.stuck = 0  # cycles that taught nothing since the policy itself last wrote something that did
         self.remarked = False
         self.shown: dict[str, None] = {}  # texts that requests have shown so far, in order
 
@@ -137,22 +137,26 @@ class Language(Designer):
         self.causal.begin()
 
     def _write(self, asked: Sequence[Request], seed: int) -> list[Writer]:
-        """A reply a request; while nothing teaches, every second one more freely, the more so the longer that lasts."""
+        """A reply a request; while nothing teaches, every second one by the model that the policy began as."""
         o = self.options
-        self.sampler.refresh()
         prompts = [rendered(self.causal.tokenizer, request.prompt) for request in asked]
-        if not self.stuck:
+        if not self._wider(1):
+            self.sampler.refresh()
             return write(self.sampler, self.form, prompts, o.text_tokens, o.temperature, seed)
         found = dict[int, Writer]()
         for half in (0, 1):
-            heat, drawn = o.temperature * self._wider(half), derive(seed, "half", half)
+            self.sampler.refresh(began=bool(half))
+            heat, drawn = o.temperature * (self._wider(half) or 1.0), derive(seed, "half", half)
             written = write(self.sampler, self.form, prompts[half::2], o.text_tokens, heat, drawn)
             found |= dict(zip(range(half, len(asked), 2), written, strict=True))
         return [found[number] for number in range(len(asked))]
 
     def _wider(self, number: int) -> float:
-        """By how much the temperature of a candidate is raised."""
-        return min(1.0 + self.stuck, self.options.explore) if number % 2 else 1.0
+        """By how much the temperature is raised for a candidate that the first model writes; 0: the policy does.
+
+        A policy that writes one thing only goes on to do so at any temperature that leaves texts readable.
+        """
+        return min(float(self.stuck), self.options.explore) if number % 2 else 0.0
 
     def _read(self, request: Request, writer: Writer, brief: Brief, copies: Copies) -> tuple[Design | None, str, str]:
         """A design, or why it cannot be used."""
@@ -223,7 +227,7 @@ class Language(Designer):
             "design/fallback": float(n - written),
             "design/distinct_2": distinct(texts),
             "design/near_duplicates": self._repeated(rows) / max(len(rows), 1),
-            "design/wider": float(sum(row.info["wider"] > 1 for row in rows)),
+            "design/wider": float(sum(row.info["wider"] > 0 for row in rows)),
             "design/length": sum(map(len, texts)) / max(len(rows), 1),
         }
 
@@ -256,6 +260,7 @@ class Language(Designer):
             row = self.rows[at]
             info = {**row.info, **info, "reward": float(value)}
             self.rows[at] = row.model_copy(update={"weight": float(weight), "info": info})
+        self._reweigh([at for at, _ in mine])
         kept = [at for (at, _), weight in zip(mine, weights, strict=True) if weight > 0]
         figures = self._train(kept, len(mine), workshop.cycle)
         most = max((n for _, n in counts), default=o.n)
@@ -264,7 +269,8 @@ class Language(Designer):
             few = "%s: no design had n = %d attempts, but %d at the most, so nothing is learnt from them; lower n, "
             LOG.warning(few + "or raise [schedule] per_cycle", self.id, o.n, most)
         if any(n >= o.n for _, n in counts):
-            self.stuck = 0 if kept or not o.learn else self.stuck + 1
+            own = any(not self.rows[at].info["wider"] for at in kept)
+            self.stuck = 0 if own or not o.learn else self.stuck + (not kept)
         rates = [outcome.successes / outcome.attempts for _, outcome in mine if outcome.attempts]
         if rates:
             self.history.append((sum(rates) / len(rates), scores.headline))
@@ -279,6 +285,14 @@ class Language(Designer):
         watch.warn(self.history, workshop.cycle)
         workshop.report({f"design/{name}": value for name, value in figures.items()})
         self.pending = []
+
+    def _reweigh(self, tried: Sequence[int]) -> None:
+        """What was written before and tried again counts as it does now: else it would be taught for what it was."""
+        newest = {(row.skill, row.completion): row.weight for row in (self.rows[at] for at in tried)}
+        for at, row in enumerate(self.rows):
+            weight = newest.get((row.skill, row.completion), row.weight)
+            if weight != row.weight and not row.info["fault"]:
+                self.rows[at] = row.model_copy(update={"weight": weight})
 
     def _keys(self, mine: Sequence[tuple[int, Outcome]]) -> list[Any]:
         """What each design's p is counted over, at the granularity that is set.

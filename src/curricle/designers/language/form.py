@@ -20,6 +20,8 @@ from curricle.records import Knob, Value
 from curricle.setting import Span
 
 FENCE = "```"
+MOST_KEPT = 100_000
+"""Pieces whose tokens are kept."""
 Choice = tuple[Value, list[int]]
 Rule = tuple[Span | None, bool]
 """What a text is held to: a span, and whether it begins; or none, and whether the reply may end in it."""
@@ -128,6 +130,8 @@ class Form:
     def encode(self, text: str) -> list[int]:
         """Text as tokens; marks of the chat format in it stay plain text."""
         if text not in self._tokens:
+            if len(self._tokens) > MOST_KEPT:  # words of requests, which never come again
+                self._tokens.clear()
             found = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             self._tokens[text] = [int(i) for i in found]
         return self._tokens[text]

@@ -33,7 +33,10 @@ class LanguageOptions(CausalOptions, LeaveOptions):
         description="Where nothing passes a strict filter and designs differ by more than chance: the soft one.",
     )
     explore: float = Field(
-        4.0, ge=1, description="After cycles that taught nothing, half is written at up to this times the temperature."
+        4.0,
+        ge=0,
+        description="After cycles that taught nothing half is written by the model it began as, at up to this times "
+        "the temperature; 0: never.",
     )
     kl: float = Field(0.01, ge=0, description="Weight of the KL divergence from the initial model.")
     kl_cap: float = Field(0.05, gt=0, description="Most KL divergence of one update, in nats a token.")

@@ -31,6 +31,8 @@ class Item(Record):
     before: tuple[Message, ...] = ()
     """What was said before the request."""
     calls: tuple[GoldCall, ...] = Field((), max_length=32)
+    lacks: tuple[GoldCall, ...] = Field((), max_length=32)
+    """What the request asks for of tools that are not at hand, where gold makes no call: why none is right."""
     ordered: bool = False
     simulator: str = ""
     start: int = 0

@@ -2,9 +2,10 @@
 
 What nobody could know from a task is solved by luck alone, and gold that forgets the three days it was asked for
 teaches the agent to. Gold without a call says that no tool would do, whatever was asked, and pays an agent that never
-calls one. All three are stricter than a good task has to be, for a request may mean what it does not say ("at noon" is
-hour 12), say what does not matter, and need no tool. They are for environments too small to be trusted with that (the
-world's option `named`).
+calls one: it has to say which call the request asks for, of a tool that is not at hand (`lacks`), and that is held to
+the same rules. All three are stricter than a good task has to be, for a request may mean what it does not say ("at
+noon" is hour 12), say what does not matter, and need no tool at all. They are for environments too small to be trusted
+with that (the world's option `named`).
 """
 
 import json
@@ -15,11 +16,16 @@ from curricle.worlds.text.item import Item
 from curricle.worlds.text.schema import Json, shown
 from curricle.worlds.text.simulators import SIMULATORS
 
+FEWEST_WORDS = 2
+"""Of a request that asks for something."""
+
 
 def doubtful(item: Item) -> str:
     """What is wrong with a task by any of these rules, in words; empty: nothing."""
-    if not item.calls:
-        return "gold makes no call, and that no tool would do cannot be checked"
+    if not item.calls and not item.lacks:
+        return "gold makes no call, and that no tool would do cannot be checked without a line lacks:"
+    if len(words(item.request)) < FEWEST_WORDS:
+        return f"the request {shown(item.request)} is no sentence: it has fewer than {FEWEST_WORDS} words"
     return unnamed(item) or left_out(item)
 
 
@@ -28,7 +34,7 @@ def unnamed(item: Item) -> str:
     known = [words(text) for text in (item.request, *(message.content for message in item.before))]
     simulator = SIMULATORS[item.simulator] if item.simulator else None
     state = simulator.begin(item.start) if simulator else {}
-    for gold in item.calls:
+    for gold in item.calls or item.lacks:
         for name, value in gold.arguments.items():
             right = (value, *gold.accepted.get(name, ()))
             if name not in gold.optional and not any(_stands(one, known) for one in right):
@@ -44,11 +50,13 @@ def unnamed(item: Item) -> str:
 def left_out(item: Item) -> str:
     """Which number of the request gold's calls pass on nowhere, in words; empty: none.
 
-    Where there is no call nothing has to be passed on, and a simulator may need numbers only to look something up.
+    Where nothing is called or lacks nothing has to be passed on, and a simulator may need numbers only to look
+    something up.
     """
-    if not item.calls or item.simulator:
+    asked = item.calls or item.lacks
+    if not asked or item.simulator:
         return ""
-    values = [value for gold in item.calls for value in (*gold.arguments.values(), *gold.accepted.values())]
+    values = [value for gold in asked for value in (*gold.arguments.values(), *gold.accepted.values())]
     passed = {word for value in values for word in words(json.dumps(value, ensure_ascii=False, default=list))}
     left = [word for word in words(item.request) if word.isdecimal() and word not in passed]
     return f"the request says {left[0]}, which gold passes on nowhere" if left else ""

@@ -60,10 +60,12 @@ def _at_once(skill: str, draw: Draw, distractors: int, parallel: int) -> Item:
     others = _distractors(wanted, draw, max(0, (1 if alone else 1 + max(1, distractors)) - len(needed)))
     shown = [*needed, *others]
     tools = {str(entry.tool["name"]): dict(entry.tool) for entry in draw.some(shown, len(shown))}
+    calls = tuple(call for _, call in asked)
     return Item(
         tools=tuple(tools.values()),
         request=draw.name(JOINS).join(request for request, _ in asked),
-        calls=() if skill == "no_call_needed" else tuple(call for _, call in asked),
+        calls=calls if needed else (),
+        lacks=() if needed else calls,
     )
 
 

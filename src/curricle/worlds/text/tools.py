@@ -6,7 +6,6 @@ written task is refused unless it is sound (verify.py). `docs/text.md` has the f
 
 import functools
 import hashlib
-import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Self
@@ -95,8 +94,8 @@ class NamedSetting(ToolsSetting):
 
     @classmethod
     def follows(cls, name: str, said: str) -> Sequence[str] | knobs.Span | None:
-        """A written task keeps to its grammar, and makes a call."""
-        return grammar.follows(said, must_call=True) if name == "task" else None
+        """A written task keeps to its grammar, and its calls to what it says."""
+        return grammar.follows(said, named=True) if name == "task" else None
 
     @model_validator(mode="after")
     def _task_is_named(self) -> Self:
@@ -112,16 +111,26 @@ class ToolsOptions(records.Options):
         "pool", description="Where base tasks come from: the world's own pool, or data of a benchmark."
     )
     data: str = Field("", description="The folder or archive with that benchmark's data.")
+    base: int = Field(
+        0, ge=0, description="Tasks of the pool that practice in the original has, always the same; 0: ever new ones."
+    )
     examples: int = Field(4, ge=1, le=64, description="Seed tasks that a designer is shown each cycle, to vary.")
     named: bool = Field(
         False,
-        description="Refuse written tasks whose gold passes on what nothing names, forgets a number, or makes no call.",
+        description="Refuse written tasks whose gold passes on what nothing names, forgets a number, or makes no call "
+        "and does not say which it lacks.",
     )
     turns: int = Field(36, ge=1, description="Answers an attempt may take.")
     likeness: Literal["words", "embedding"] = Field("words", description="How answers in words are compared with gold.")
     sentence_model: str = Field("", description="Folder of a sentence model, for embeddings.")
     floor: float = Field(FLOOR, ge=0, le=1, description="Likeness below this counts as none.")
     threshold: float = Field(0.8, ge=0, le=1, description="Reward from which an attempt counts as a success.")
+
+
+def _rows(items: Sequence[Item], n: int, seed: int) -> list[Item]:
+    """Items in random order, none twice before all were used."""
+    order = generator(seed, "rows").permutation(len(items))
+    return [items[int(order[i % len(order)])] for i in range(n)]
 
 
 class Tools(TaskWorld):
@@ -144,7 +153,13 @@ request: How will Rome be for 3 days?
 call: get_forecast(city="Rome", days=3)
 
 `tools` are names of the list below; a line `tool:` holds the schema of another one, as JSON. Several calls are made in
-parallel, in any order. Without a call, the right answer is that no tool fits. Several steps, on a simulator:
+parallel, in any order. Without a call, the right answer is that no tool fits; say which call it is that lacks its tool:
+
+tools: set_timer
+request: When does the sun rise in Oslo?
+lacks: get_sunrise(city="Oslo")
+
+Several steps, on a simulator:
 
 simulator: bank 7
 request: Freeze my silver card.
@@ -164,6 +179,8 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
             self.Setting = NamedSetting
             self.setting({})  # the original was read by the laxer one
         self._likeness = likeness(self.options.likeness, self.options.sentence_model)
+        if self.options.base and self.options.source != "pool":
+            raise UsageError(f"base = {self.options.base} is for the world's own pool, not for {self.options.source}")
         self._items = sources.load(self.options.source, self.options.data)
 
     def tasks(self, setting: knobs.Setting, n: int, seed: int) -> list[Task]:
@@ -178,6 +195,13 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         held_out, about = is_for_test(seed), SKILLS if setting.about == "any" else (setting.about,)
         if self._items:
             return self._from_data(about, n, seed, held_out)
+        if self.options.base and not held_out and setting.values == self._pool.values:
+            return _rows(self._base, n, seed)
+        return self._new(setting, about, n, seed)
+
+    def _new(self, setting: ToolsSetting, about: Sequence[str], n: int, seed: int) -> Iterable[Item]:
+        """Tasks of the pool that nobody has seen."""
+        held_out = is_for_test(seed)
         level = {"distractors": setting.distractors, "parallel": setting.parallel, "steps": setting.steps}
         first = int(generator(seed, "first").integers(len(about)))
         return (
@@ -185,21 +209,33 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         )
 
     def _from_data(self, about: Sequence[str], n: int, seed: int, held_out: bool) -> Iterable[Item]:
-        """Rows of the data in random order, none twice before all were used."""
+        """Rows of the data."""
         fitting = [item for item in self._items[held_out] if item.skill in about]
         if not fitting:
             raise UsageError(f"{self.options.source} has no task about {' or '.join(about)}; choose another `about`")
-        order = generator(seed, "rows").permutation(len(fitting))
-        return [fitting[int(order[i % len(order)])] for i in range(n)]
+        return _rows(fitting, n, seed)
+
+    @functools.cached_property
+    def _pool(self) -> ToolsSetting:
+        """The original, without a written task."""
+        return ToolsSetting.of({**self.original.values, "task": ""})
+
+    @functools.cached_property
+    def _base(self) -> list[Item]:
+        """The tasks that practice in the original has, if they are not ever new ones."""
+        about = SKILLS if self._pool.about == "any" else (self._pool.about,)
+        return list(self._new(self._pool, about, self.options.base, derive(0, "base")))
 
     def examples(self, cycle: int) -> Sequence[Values]:
         """Some base tasks of the training side, written out."""
-        pool = ToolsSetting.of({**self.original.values, "task": ""})
-        items = self._draw(pool, SPARE * self.options.examples, derive(0, "examples", cycle))
-        named = self.options.named
-        texts = (write(i) for i in items if not i.before and not (named and doubtful(i)))
-        sound_ones = itertools.islice(filter(_is_sound, texts), self.options.examples)
-        return [self.setting({"task": text}).values for text in sound_ones]
+        items = self._draw(self._pool, SPARE * self.options.examples, derive(0, "examples", cycle))
+        found = dict[str, None]()
+        for item in items:
+            if len(found) == self.options.examples:
+                break
+            if not item.before and not (self.options.named and doubtful(item)) and _is_sound(text := write(item)):
+                found[text] = None
+        return [self.setting({"task": text}).values for text in found]
 
     def headline(self, rates: Mapping[str, float]) -> float:
         """Mean over the skills that the base tasks are about."""

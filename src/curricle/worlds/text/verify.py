@@ -14,6 +14,7 @@ from curricle.records import Message
 from curricle.similarity import f1
 from curricle.worlds.text.answers import final_answer
 from curricle.worlds.text.calls import Call, Unreadable, read_calls, write_calls
+from curricle.worlds.text.catalogue import TOOLS
 from curricle.worlds.text.hostile import hostile
 from curricle.worlds.text.item import Item
 from curricle.worlds.text.matching import fault, same
@@ -107,6 +108,8 @@ def weakness(item: Item) -> str:
             return f"gold calls {shown(gold.name)}, which is none of the tools"
         if wrong := arguments_fault(item.known[gold.name]["parameters"], gold.arguments):
             return f"gold calls {shown(gold.name)} wrongly: {wrong}"
+    if item.lacks and (wrong := _not_lacking(item)):
+        return wrong
     if not _finite(item.model_dump()):
         return "a task has numbers that can be written, not NaN or infinite ones"
     if not item.simulator and bool(item.answer) == bool(item.tools):
@@ -122,6 +125,19 @@ def weakness(item: Item) -> str:
         for said in (form.format(text) for form in FORMS):
             if judge(echoed, [Message(role="assistant", content=said)])[0]:
                 return f"an answer that is junk or repeats the prompt scores: {shown(said)}"
+    return ""
+
+
+def _not_lacking(item: Item) -> str:
+    """What is wrong with what a task says it lacks: calls of the catalogue's tools that would do, were they at hand."""
+    if item.calls or item.simulator or item.answer:
+        return "only a task without calls, a simulator and an answer can lack a tool"
+    for call in item.lacks:
+        if call.name in item.known or call.name not in TOOLS:
+            there = "at hand" if call.name in item.known else f"no tool of the catalogue: {', '.join(TOOLS)}"
+            return f"the task lacks {shown(call.name)}, which is {there}"
+        if wrong := arguments_fault(TOOLS[call.name]["parameters"], call.arguments):
+            return f"the task lacks a call of {shown(call.name)} that is wrong: {wrong}"
     return ""
 
 

@@ -5,7 +5,8 @@
     call: get_forecast(city="Rome", days=3)         call: set_frozen(card="silver", frozen=true)
 
 `tools` are names of the catalogue; `tool` is a schema written out as JSON; `call` stands once for each gold call; with
-`answer` the agent has to say something. JSON has the keys tools, request, calls, simulator, start and answer; there a
+`answer` the agent has to say something. Where no tool at hand would do, `lacks` is the call that the request asks for,
+of another tool of the catalogue. JSON has the keys tools, request, calls, lacks, simulator, start and answer; there a
 call is {"name", "arguments"}, with `accepted` (other right values of an argument) and `optional` where needed.
 """
 
@@ -24,27 +25,32 @@ from curricle.worlds.text.simulators.base import STARTS
 
 LONGEST = 8_000
 """Characters of a written task."""
-KEYS = {"tools", "request", "calls", "simulator", "start", "answer"}
-LINE = re.compile(r"(tools|tool|simulator|request|call|answer):(.*)")
+KEYS = {"tools", "request", "calls", "lacks", "simulator", "start", "answer"}
+LINE = re.compile(r"(tools|tool|simulator|request|call|lacks|answer):(.*)")
+MANY = ("tool", "call", "lacks")
 
 
 def write(item: Item) -> str:
     """A task as text: lines where they can say it, or else JSON."""
-    plain = not any(call.accepted or call.optional for call in item.calls)
+    plain = not any(call.accepted or call.optional for call in (*item.calls, *item.lacks))
     tools: list[Json] = [tool["name"] if TOOLS.get(str(tool["name"])) == tool else tool for tool in item.tools]
     if not plain or "\n" in item.request + item.answer:
-        calls = [call.model_dump(mode="json", exclude_defaults=True) for call in item.calls]
+        calls, lacks = (
+            [call.model_dump(mode="json", exclude_defaults=True) for call in every]
+            for every in (item.calls, item.lacks)
+        )
         where: dict[str, Json] = (
             {"simulator": item.simulator, "start": item.start} if item.simulator else {"tools": tools}
         )
-        data = where | {"request": item.request, "calls": calls} | ({"answer": item.answer} if item.answer else {})
-        return json.dumps(data, ensure_ascii=False)
+        rest = {key: value for key, value in (("lacks", lacks), ("answer", item.answer)) if value}
+        return json.dumps(where | {"request": item.request, "calls": calls} | rest, ensure_ascii=False)
     names = ", ".join(tool for tool in tools if isinstance(tool, str))
     lines = [f"simulator: {item.simulator} {item.start}" if item.simulator else f"tools: {names}"]
     lines += [f"tool: {_said(tool)}" for tool in tools if not isinstance(tool, str)]
     lines.append(f"request: {item.request}")
-    for call in item.calls:
-        lines.append(f"call: {call.name}({', '.join(f'{k}={_said(v)}' for k, v in call.arguments.items())})")
+    for key, every in (("call", item.calls), ("lacks", item.lacks)):
+        for call in every:
+            lines.append(f"{key}: {call.name}({', '.join(f'{k}={_said(v)}' for k, v in call.arguments.items())})")
     return "\n".join([*lines, *([f"answer: {item.answer}"] if item.answer else [])])
 
 
@@ -87,8 +93,8 @@ def _from_lines(text: str) -> dict[str, Json]:
             pairs[-1][1] += f"\n{line}"
         elif line.strip():
             raise ValueError(f"a line starts with a key such as request:, not {shown(line)}")
-    once = {key: said for key, said in pairs if key not in ("tool", "call")}
-    if len(once) != sum(key not in ("tool", "call") for key, _ in pairs):
+    once = {key: said for key, said in pairs if key not in MANY}
+    if len(once) != sum(key not in MANY for key, _ in pairs):
         raise ValueError("tools, simulator, request and answer stand once")
     data: dict[str, Any] = {key: once[key].strip() for key in ("request", "answer") if key in once}
     if "simulator" in once:
@@ -97,8 +103,9 @@ def _from_lines(text: str) -> dict[str, Json]:
     if "tools" in once or any(key == "tool" for key, _ in pairs):
         names = [name.strip() for name in once.get("tools", "").split(",") if name.strip()]
         data["tools"] = names + [json.loads(said) for key, said in pairs if key == "tool"]
-    calls = [read_python_call(said, {}) for key, said in pairs if key == "call"]
-    data["calls"] = [{"name": call.name, "arguments": call.arguments} for call in calls]
+    for key, name in (("calls", "call"), ("lacks", "lacks")):
+        calls = [read_python_call(said, {}) for line, said in pairs if line == name]
+        data[key] = [{"name": call.name, "arguments": call.arguments} for call in calls]
     return data
 
 
