@@ -1,6 +1,8 @@
 """Contract of every text world: gold scores 1, nothing else does, and no answer breaks it."""
 
+import importlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -166,6 +168,21 @@ def test_families_that_are_known_to_be_bad_are_out(tmp_path, monkeypatch):
     assert fault("n_queens", 0, tries=2) == "its scorer evaluates the answer"
     monkeypatch.chdir(tmp_path)
     assert not any(score(family, 0, 0, 5, CODE) for family in FAMILIES) and not list(tmp_path.iterdir())
+
+
+def test_the_sweep_decides_as_the_list_says(monkeypatch, capsys):
+    """All of it, for a few families: good ones, some that their own answers, their scorers or hashing rule out."""
+    factory = importlib.import_module("reasoning_gym.factory")
+    some = ("gcd", "jugs", "simple_equations", "graph_color", "spiral_matrix", "ransom_note", "composite")
+    monkeypatch.setattr(factory, "DATASETS", {name: factory.DATASETS[name] for name in some})
+    before = signal.getsignal(signal.SIGVTALRM)
+    try:
+        assert families.sweep() == {name: FAMILIES[name] for name in ("gcd", "jugs", "simple_equations")}
+    finally:
+        signal.signal(signal.SIGVTALRM, before)
+    told = capsys.readouterr().err
+    assert "graph_color: out at level 0: its own answer" in told and "spiral_matrix: out at level 0: its scorer" in told
+    assert "ransom_note: out: it is another task in another process" in told
 
 
 @pytest.mark.parametrize(
