@@ -1,6 +1,6 @@
 """Written tasks: how many of the tool tasks that a small environment policy writes can be used, before it learns.
 
-    python experiments/written.py run --out FILE [--warm 0 10 30] [--seeds 0 1 2] [--candidates 32] [--model embedded]
+    python experiments/written.py run --out FILE [--warm 0 10 30] [--seeds 0 1 2] [--candidates 32] [--named] [--model M]
     python experiments/written.py table FILE
     python experiments/written.py gather RUN ... >> FILE
     python experiments/written.py tried FILE
@@ -9,8 +9,8 @@ The policy is held to the grammar of tasks, and asked for one task a candidate, 
 many passes over the seed tasks it has learnt from before. A task is used if it can be read, its gold calls run and
 score 1 while junk scores 0, and it is no copy. Whether its request asks for what gold does, nobody checks; `named`
 counts the used ones in which the request or an earlier result names every value that gold passes on
-(`worlds/text/named.py`): necessary, and not enough. One line a run: candidates by what became of them, some used tasks
-to read.
+(`worlds/text/named.py`): necessary, and not enough; with `--named` all others are refused. One line a run: candidates
+by what became of them, some used tasks to read.
 
 `gather` takes the tasks that were practised out of runs, one line each; `tried` says which of them were solved: those
 whose gold is named, those whose gold is not, those whose gold leaves out a number of the request, those without a call,
@@ -31,7 +31,7 @@ from curricle.designers.language.designer import FAULTS
 from curricle.records import Outcome
 from curricle.run import read_config, read_records
 from curricle.worlds.text.named import left_out, unnamed
-from curricle.worlds.text.tools import Tools
+from curricle.worlds.text.tools import Tools, ToolsOptions
 from curricle.worlds.text.writing import written
 
 
@@ -45,9 +45,9 @@ class Bench:
         print({name: round(value, 3) for name, value in figures.items()}, flush=True)
 
 
-def measured(model: str, warm: int, seed: int, candidates: int) -> dict[str, Any]:
+def measured(model: str, warm: int, seed: int, candidates: int, must_name: bool) -> dict[str, Any]:
     """Write candidates, and say what became of them."""
-    world = Tools()
+    world = Tools(ToolsOptions(named=must_name))
     options = LanguageOptions(
         model=model, lora=16, rate=2e-4, warm=warm, text="required", aim="task", temperature=0.7, spare=1.0, rounds=1
     )
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
     for seed in args.seeds:
         for warm in args.warm:
             if (warm, seed) not in have:
-                row = measured(args.model, warm, seed, args.candidates)
+                row = measured(args.model, warm, seed, args.candidates, args.named)
                 with out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
 
@@ -141,6 +141,7 @@ def main() -> None:
     go.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     go.add_argument("--candidates", type=int, default=32)
     go.add_argument("--model", default="embedded")
+    go.add_argument("--named", action="store_true", help="With the world's option `named`.")
     go.set_defaults(go=run)
     show = commands.add_parser("table")
     show.add_argument("file")

@@ -111,6 +111,9 @@ def test_what_is_written_is_counted(script, tmp_path):
     for row in rows:
         assert row["used"] + sum(row["faults"].values()) == row["candidates"] == 3
     assert "| 1 | 1 | 3 |" in script("experiments/written.py", "table", out)
+    strict = str(tmp_path / "strict.jsonl")
+    script("experiments/written.py", *go[:2], strict, *go[3:], "--named")
+    assert all(row["named"] == row["used"] for row in map(json.loads, Path(strict).read_text().splitlines()))
 
 
 def test_experiments_page_shows_the_runs_of_genenv_there_are(script, tmp_path):
