@@ -1,6 +1,6 @@
 """Written tasks: how many of the tool tasks that a small environment policy writes can be used, before it learns.
 
-    python experiments/written.py run --out FILE [--warm 0 10 30] [--seeds 0 1 2] [--candidates 32] [--named] [--model M]
+    python experiments/written.py run --out FILE [--warm 0 10 30] [--seeds 0 1 2] [--candidates 32] [--named] [--model]
     python experiments/written.py table FILE
     python experiments/written.py gather RUN ... >> FILE
     python experiments/written.py tried FILE
