@@ -14,6 +14,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,13 +122,14 @@ class Language(Designer):
         """
         o, rng, among = self.options, generator(self.seed, "warm"), len(brief.examples)
         asked = requests(brief, among**2, self.form, o.alpha, o.aim == "skill", rng)
-        answers = [{**brief.original, **example} for example in brief.examples]
+        answers = [self._example(asked[0].prompt, {**brief.original, **example}, 1.0) for example in brief.examples]
         pairs = [
-            [self._example(r.prompt, answer, 1.0) for r in asked[at * among : (at + 1) * among] if r.seed != example]
+            [(answer, r.prompt) for r in asked[at * among : (at + 1) * among] if r.seed != example]
             for at, (example, answer) in enumerate(zip(brief.examples, answers, strict=True))
         ]
         for number in range(1, o.warm + 1):
-            drawn = [shown[i] for shown in pairs for i in rng.permutation(len(shown))[:SHOWN]]
+            some = [shown[i] for shown in pairs for i in rng.permutation(len(shown))[:SHOWN]]
+            drawn = [replace(answer, prompt=rendered(self.causal.tokenizer, prompt)) for answer, prompt in some]
             losses, order = list[float](), rng.permutation(len(drawn))
             for start in range(0, len(order), o.batch):
                 batch = [drawn[int(i)] for i in order[start : start + o.batch]]
