@@ -58,6 +58,7 @@ def measured(model: str, warm: int, seed: int, candidates: int, must_name: bool)
     return {
         "warm": warm,
         "seed": seed,
+        "must_name": must_name,
         "candidates": len(policy.rows),
         "faults": dict(Counter(str(row.info["fault"]) for row in policy.rows if row.info["fault"])),
         "used": len(used),

@@ -113,7 +113,9 @@ def test_what_is_written_is_counted(script, tmp_path):
     assert "| 1 | 1 | 3 |" in script("experiments/written.py", "table", out)
     strict = str(tmp_path / "strict.jsonl")
     script("experiments/written.py", *go[:2], strict, *go[3:], "--named")
-    assert all(row["named"] == row["used"] for row in map(json.loads, Path(strict).read_text().splitlines()))
+    found = list(map(json.loads, Path(strict).read_text().splitlines()))
+    assert [row["must_name"] for row in [*rows, *found]] == [False, False, True, True]
+    assert all(row["named"] == row["used"] for row in found)
 
 
 def test_experiments_page_shows_the_runs_of_genenv_there_are(script, tmp_path):
