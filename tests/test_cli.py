@@ -161,4 +161,10 @@ def test_a_log_gets_a_sign_of_life_now_and_then(monkeypatch):
         monkeypatch.setattr("curricle.views.progress.EVERY", 0.0)
         progress.report(5000, 5000, {})
         progress.begin("cycle 2: someone designs", 0, "")
-    assert text.getvalue().splitlines()[1:] == ["cycle 1: practice: 5,000 of 100 steps", "cycle 2: someone designs"]
+        progress.report(100, 0, {"design/warmed": 3.0, "design/warm_loss": 0.25})
+        progress.report(100, 0, {"design/total": 3.0})
+    assert text.getvalue().splitlines()[1:] == [
+        "cycle 1: practice: 5,000 of 100 steps",
+        "cycle 2: someone designs",
+        "cycle 2: someone designs: warmed 3, warm_loss 0.25",
+    ]

@@ -2,8 +2,9 @@
 
 import signal
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -33,6 +34,8 @@ MUCH = 0.5
 """Junk that earns this much of every task is a fault of the verifier."""
 DRAWING = 60.0
 """Seconds for one call of tasks(): twenty games of TextWorld take nearly twenty."""
+LOOKING = 30.0
+"""Seconds after which no more tasks are drawn to see whether those of tests come up in practice."""
 AGAIN = 0.5
 """Seconds to the next alarm: Python 3.11 loses what an alarm raises while a loop goes on from an `except` block."""
 
@@ -145,8 +148,8 @@ class _Trial:
     def notes(self) -> list[str]:
         """What a world of tasks can do without, but agents learn and are tested better with."""
         notes, home = [], self.world.original
-        practised = {str(task.prompt) for seed in range(20) for task in self._drawn(home, 20, seed)}
-        tests = [task for index in range(5) for task in self._drawn(home, 20, for_test(index))]
+        tests = self._many(home, map(for_test, range(5)))
+        practised = {str(task.prompt) for task in self._many(home, range(20))}
         tested = [str(task.prompt) for task in tests]
         if self.paid:
             most = ", ".join(f"{name} {times} times" for name, times in self.paid.most_common(3))
@@ -163,6 +166,15 @@ class _Trial:
                 "no solution(): whether right answers are paid was not tried, and agents cannot imitate (warm)"
             )
         return notes
+
+    def _many(self, setting: Setting, seeds: Iterable[int]) -> list[Task]:
+        """Twenty tasks a seed, of as many seeds as there is time for."""
+        found, end = list[Task](), time.monotonic() + LOOKING
+        for seed in seeds:
+            found += self._drawn(setting, 20, seed)
+            if time.monotonic() > end:
+                break
+        return found
 
     def _drawn(self, setting: Setting, count: int, seed: int) -> list[Task]:
         tasks = self._in_time(setting, count, seed)

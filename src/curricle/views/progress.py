@@ -53,10 +53,14 @@ class Progress(Watcher):
             self._say(title)
 
     def report(self, at: int, done: int, metrics: Mapping[str, float]) -> None:
-        """Move the bar."""
+        """Move the bar; a warm-up, which uses no budget, says how far it is instead."""
         if done:
-            self.bars.update(self.task, completed=done)
+            self.bars.update(self.task, completed=done, description=self.title)
             self._say(f"{self.title}: {done:,} of {self.total:,} {self.unit}")
+        elif warm := {name: value for name, value in metrics.items() if "/warm" in name}:
+            told = ", ".join(f"{name.rpartition('/')[2]} {value:.4g}" for name, value in warm.items())
+            self.bars.update(self.task, description=f"{self.title}: {told}")
+            self._say(f"{self.title}: {told}")
 
     def _say(self, line: str) -> None:
         """A sign of life in a log."""

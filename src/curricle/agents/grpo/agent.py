@@ -195,7 +195,7 @@ class GRPO(Agent):
             tasks = self.tasks.draw(home, o.warm_tasks, derive(self.seed, "warm", self.warmed))
             loss = imitate(self.tasks, tasks, self.causal, o.most_tokens, o.turns, o.micro)
             self.warmed += 1
-            report(0, {"practice/warm_loss": loss})
+            report(0, {"practice/warmed": float(self.warmed), "practice/warm_loss": loss})
         group["lr"] = o.rate
         self.causal.begin()
         if ranks.count() > 1:

@@ -134,7 +134,7 @@ class Language(Designer):
             for start in range(0, len(order), o.batch):
                 batch = [drawn[int(i)] for i in order[start : start + o.batch]]
                 losses.append(step(self.causal, batch, 0.0, np.inf, o.micro)["loss"])
-            workshop.report({"design/warm_loss": float(np.mean(losses))})
+            workshop.report({"design/warmed": float(number), "design/warm_loss": float(np.mean(losses))})
             LOG.info("%s: pass %d of %d over the seed tasks, loss %.3g", self.id, number, o.warm, np.mean(losses))
         self.causal.begin()
 
@@ -188,16 +188,12 @@ class Language(Designer):
         rng = generator(self.seed, "fallback", brief.cycle, number)
         aim = brief.skills[int(rng.integers(len(brief.skills)))].name if self.options.aim == "skill" else None
         if among := len(brief.examples) if self.options.text != "off" else 0:
-            order = generator(self.seed, "fallbacks", brief.cycle).permutation(
-                among
-            )  # none twice before all were taken
+            order = generator(self.seed, "fallbacks", brief.cycle).permutation(among)  # each in turn
             values = self.setting.of({**brief.original, **brief.examples[int(order[number % among])]}).values
             what = "a seed task as it is"
         else:
-            values, what = (
-                self.setting.sample(rng, self.options.held(brief.original)).values,
-                "a setting drawn at random",
-            )
+            values = self.setting.sample(rng, self.options.held(brief.original)).values
+            what = "a setting drawn at random"
         changed = (f"nothing usable was written in its place: {what}",)
         return Design(setting=values, aim=aim, why="fallback", by=f"{self.id} fallback", changed=changed)
 
