@@ -132,7 +132,8 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
     assert slow.causal.optimizer.param_groups[0]["lr"] == options["rate"]
     fresh = agent(Solved(), warm=2, **options)
     fresh.practise([Solved().unaltered()], 16, seed=0, report=lambda done, seen: told.append((done, seen)))
-    assert [list(seen) for done, seen in told[:2]] == [["practice/warmed", "practice/warm_loss"]] * 2 and told[0][0] == 0
+    assert [list(seen) for done, seen in told[:2]] == [["practice/warmed", "practice/warm_loss"]] * 2
+    assert told[0][0] == 0
     few, asked = agent(Solved(), warm=2, warm_tasks=3, **options), []
     draw = few.tasks.draw
     monkeypatch.setattr(few.tasks, "draw", lambda setting, n, seed: asked.append(n) or draw(setting, n, seed))
