@@ -104,7 +104,7 @@ WORLDS["written"] = [
     "designer.kl=0.3",
     "world.named=true",
     "world.examples=32",
-    "schedule.designs=32",
+    "schedule.designs=24",
     "agent.micro=16",
 ]
 WORLDS["scarce"] = [*WORLDS["written"], "world.base=64"]

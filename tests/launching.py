@@ -81,7 +81,7 @@ class Solved(Steps):
     id = "solved-v1"
 
     def solution(self, task):
-        return ["c", "f"] if task.gold == "a" else ()
+        return ["c", "f"] if task.gold["wanted"] == "a" else ()
 
 
 class Talkative(GRPO):

@@ -98,13 +98,11 @@ class Pick(TaskWorld):
         assert isinstance(setting, PickSetting)
         skill = "vowel" if setting.letter == "a" else "consonant"
         prompt = (Message(role="user", content=f"{setting.note}{setting.letter}"),)
-        rng = generator(seed, "pick")
-        return [
-            Task(id=f"{int(rng.integers(2**40))}", prompt=prompt, gold=setting.letter, skill=skill) for _ in range(n)
-        ]
+        rng, gold = generator(seed, "pick"), {"wanted": setting.letter, "by": "its kind"}  # not in the order of letters
+        return [Task(id=f"{int(rng.integers(2**40))}", prompt=prompt, gold=gold, skill=skill) for _ in range(n)]
 
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
-        right = kind(transcript[-1].content) == task.gold
+        right = kind(transcript[-1].content) == task.gold["wanted"]
         return Verdict(reward=float(right), skills=(task.skill,) if right else ())
 
 
@@ -116,4 +114,4 @@ class Steps(Pick):
     def reply(self, task: Task, transcript: Sequence[Message]) -> Message | None:
         if len(transcript) > 2:
             return None
-        return Message(role="user", content="warm" if kind(transcript[0].content) == task.gold else "cold")
+        return Message(role="user", content="warm" if kind(transcript[0].content) == task.gold["wanted"] else "cold")

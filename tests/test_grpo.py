@@ -108,7 +108,7 @@ class Solved(Steps):
     id = "solved-v1"
 
     def solution(self, task):
-        return ["c", "f"] if task.gold == "a" else ()
+        return ["c", "f"] if task.gold["wanted"] == "a" else ()
 
 
 def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(tmp_path, monkeypatch):
@@ -302,6 +302,19 @@ def test_replay_draws_old_tasks_and_counts_them_for_nobody():
     assert first.attempts == first.spent == 8, "nothing to replay yet"
     (second,) = one.practise([world.unaltered()], 8, seed=1, report=quiet)
     assert (second.attempts, second.spent) == (0, 8) and [r.info["attempts"] for r in one.pool.values()] == [16]
+
+
+def test_old_tasks_take_no_designs_turn():
+    one, world = agent(replay=0.5), Pick()
+    scripted(one, "aye")
+    designs = [
+        world.unaltered().model_copy(update={"setting": world.setting({"letter": letter}).values}) for letter in "abc"
+    ]
+    one.practise(designs, 24, seed=0, report=quiet)
+    made = one.practise(designs, 96, seed=1, report=quiet)
+    tries = [outcome.attempts for outcome in made]
+    assert 24 < sum(tries) < 72 and max(tries) - min(tries) <= 4, "as often as each other, however the draws fell"
+    assert [outcome.spent for outcome in made] == [32] * 3
 
 
 def test_conversations_are_practised_with_credit_by_turn():

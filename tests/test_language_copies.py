@@ -1,9 +1,11 @@
 """What the environment policy may not write again, and what stands in for it."""
 
 import pytest
-from small_model import Pick
+from small_model import Pick, tiny
 from test_language import Told, policy, script, writing
 
+from curricle.designers.language import Language, LanguageOptions
+from curricle.designers.values import written_out
 from curricle.worlds.text.tools import Tools
 
 
@@ -80,6 +82,31 @@ def test_no_seed_stands_in_twice_before_all_have():
 
 def test_an_example_of_the_guide_of_tool_tasks_is_no_task_of_its_own():
     parts = [part for part in Tools.guide.split("\n\n") if part.startswith(("tools:", "simulator:"))]
-    world = Tools()
-    designer = policy()
-    assert len(parts) == 3 and all(designer._known(world.brief(1, 1)).refusal(part) for part in parts)
+    assert len(parts) == 3 and all(tool_copies().refusal(part) for part in parts)
+
+
+def tool_copies():
+    """What a policy for tool tasks may not write in its first cycle."""
+    designer = Language(Tools.Setting, LanguageOptions(model=tiny(), device="cpu"))
+    return designer._known(Tools().brief(1, 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tools: set_timer, get_forecast\nrequest: How will Rome be for 3 days?\n"
+        'call: get_forecast(city="Rome", days=3)',
+        "tools: get_forecast, set_timer, split_bill, play_music\nrequest: How will Rome be for 3 days?\n"
+        'call: get_forecast(days=3, city="Rome")',
+        '{"tools": ["get_forecast"], "request": "How will Rome be for 3 days?", "calls": [{"name": "get_forecast", '
+        '"arguments": {"days": 3, "city": "Rome"}}]}',
+        'simulator: bank 9\nrequest: Freeze my silver card.\ncall: set_frozen(card="silver", frozen=true)',
+    ],
+    ids=["order", "more tools", "JSON", "start"],
+)
+def test_what_is_asked_and_gold_make_a_tool_task_another_one(text):
+    copies, setting = tool_copies(), Tools.Setting.of({"task": text})
+    texts = written_out(Tools.Setting, setting.values, {"task": ""})
+    assert any(copies.refusal(one) for one in texts) and not copies.refusal(text), "as it stands it looks new"
+    other = Tools.Setting.essence("task", text.replace("Rome", "Oslo").replace("3", "7").replace("silver", "gold"))
+    assert not copies.refusal(other)

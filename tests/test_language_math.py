@@ -144,6 +144,52 @@ def test_the_gradient_of_an_update_is_that_of_grpo():
         assert torch.allclose(grads[name], p.grad, atol=2e-5), name
 
 
+def test_the_second_update_from_the_same_rollouts_is_clipped_and_keeps_its_entropy():
+    """-min(r A, clip(r, 0.8, 1.2) A) of every token, less a bonus for entropy, where odds have moved since the tries."""
+    about = {"kl": 0.0, "entropy": 0.3, "rate": 3e-4, "group": 2, "tasks": 1, "micro": 2, "iterations": 2}
+    options = LearningOptions(model=tiny(0.5), device="cpu", clip=0.2, **about)
+    model, world = Causal(options, "test", 0), Pick()
+    (task,) = world.tasks(world.Setting(), 1, 0)
+    prompt, said, seen = [5, 6], [[7, 8, 9, 10, 30, 31], [11, 12, 40, 41]], []
+
+    def rollout(slots):
+        tries = [Attempt(task, 0, prompt, ids=ids, mask=[1] * len(ids)) for ids in said]
+        tries[0].verdict = Verdict(reward=1.0)
+        return tries
+
+    def odds():
+        found = [
+            token_logits(model.model, [Example(prompt, ids, 1.0)], model.tokenizer.pad_token_id)[0].log_softmax(-1)
+            for ids in said
+        ]
+        own = [each.gather(-1, torch.tensor(ids)[:, None])[:, 0] for each, ids in zip(found, said, strict=True)]
+        return own, -torch.cat([(each.exp() * each).sum(-1) for each in found])
+
+    def look(*_):
+        seen.append({name: (p.detach().clone(), p.grad.clone()) for name, p in model.trained()})
+
+    model.optimizer.register_step_pre_hook(look)
+    Grpo(model, options, rollout).run(iter([(task, 0)]), 1, 0, lambda *_: None)
+    first, second = seen
+    with torch.no_grad():
+        for name, p in model.trained():
+            p.copy_(first[name][0])
+    old = [one.detach() for one in odds()[0]]
+    with torch.no_grad():
+        for name, p in model.trained():
+            p.copy_(second[name][0])
+    model.optimizer.zero_grad()
+    now, entropy = odds()
+    ratios = [(new - before).exp() for new, before in zip(now, old, strict=True)]
+    terms = [torch.min(r * a, r.clamp(0.8, 1.2) * a) for r, a in zip(ratios, relative([1.0, 0.0]), strict=True)]
+    (-torch.cat(terms).mean() - 0.3 * entropy.mean()).backward()
+    torch.nn.utils.clip_grad_norm_([p for _, p in model.trained()], 1.0)
+    cut = [bool(r > 1.2) for r in ratios[0]] + [bool(r < 0.8) for r in ratios[1]]
+    assert any(cut) and not all(cut), "some tokens have moved too far, some not"
+    for name, p in model.trained():
+        assert torch.allclose(second[name][1], p.grad, atol=2e-5), name
+
+
 @pytest.mark.parametrize("lora", [0, 4])
 @pytest.mark.parametrize(("rewards", "trl"), [((0, 0), {}), ((1, 0), {}), ((1, 0), {"use_bias_correction_kl": False})])
 def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(lora, rewards, trl):

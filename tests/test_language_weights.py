@@ -74,33 +74,65 @@ def test_learning_goes_by_what_success_is_counted_over(over, counted):
     assert [row.weight > 0 for row in designer.rows] == [over != "task"] * 2, "0.2 and 0.8 are not in the band"
 
 
+def cycles(designer, *tried):
+    """Let it write `letters` in each cycle, of which so many are solved of 10 tries each; what it told last."""
+    world, told = Pick(), Told(Pick())
+    for cycle, (letters, *solved) in enumerate(tried, len(designer.history) + 1):
+        script(designer, *({"letter": letter} for letter in letters))
+        designs = designer.propose(world.brief(cycle, 9), len(letters), told)
+        counts = [k if isinstance(k, tuple) else (k, 10) for k in solved]
+        outcomes = [Outcome(design=d, successes=k, attempts=n) for d, (k, n) in zip(designs, counts, strict=True)]
+        designer.learn(outcomes, scores(world), told)
+    return told.figures
+
+
+def choosing(**options):
+    return picking(text="off", aim="task", spare=1.0, rounds=1, **options)
+
+
 def test_what_is_tried_again_counts_as_it_does_now():
     """The agent has outgrown the letter a: no old record teaches it any more, and it is looked for something else."""
-    world, designer, told = Pick(), picking(text="off", aim="task", spare=1.0, rounds=1, old=1.0), Told(Pick())
-    for cycle, (letters, solved) in enumerate([("ab", (5, 5)), ("ac", (10, 0)), ("ac", (10, 5))], 1):
-        script(designer, *({"letter": letter} for letter in letters))
-        designs = designer.propose(world.brief(cycle, 3), 2, told)
-        designer.learn(
-            [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, solved, strict=True)],
-            scores(world),
-            told,
-        )
-        counts = [(row.info["cycle"], row.truth["letter"]) for row in designer.rows if row.weight > 0]
-        assert counts == [[(1, "a"), (1, "b")], [(1, "b")], [(1, "b"), (2, "c"), (3, "c")]][cycle - 1]
+    designer, kept = choosing(old=1.0), []
+    for tried in (("ab", 5, 5), ("ac", 10, 0), ("ac", 10, 5)):
+        cycles(designer, tried)
+        kept.append([(row.info["cycle"], row.truth["letter"]) for row in designer.rows if row.weight > 0])
+    assert kept == [[(1, "a"), (1, "b")], [(1, "b")], [(1, "b"), (2, "c"), (3, "c")]]
     assert [row.info["p"] for row in designer.rows] == [0.5, 0.5, 1.0, 0.0, 1.0, 0.5], "what was seen stays"
 
 
+def test_a_few_tries_more_take_nothing_back():
+    designer = choosing(n=5)
+    cycles(designer, ("ab", 5, 0))
+    figures = cycles(designer, ("ab", (1, 2), (0, 0)))
+    assert [row.weight > 0 for row in designer.rows] == [True, False, False, False]
+    assert designer.rows[3].info["p"] is None and designer.rows[3].info["reward"] is None, "nobody tried it"
+    assert figures["design/reward"] == pytest.approx(designer.rows[2].info["reward"]) == pytest.approx(1.0)
+
+
 def test_what_is_not_the_policys_own_does_not_end_the_search():
-    world, designer, told = Pick(), picking(text="off", aim="task", spare=1.0, rounds=1), Told(Pick())
-    for cycle, (solved, stuck) in enumerate([((10, 0), 1), ((10, 5), 1), ((10, 0), 2), ((5, 0), 0)], 1):
-        script(designer, {"letter": "a"}, {"letter": "b"})  # the second is not the policy's where it is stuck
-        designs = designer.propose(world.brief(cycle, 4), 2, told)
-        designer.learn(
-            [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, solved, strict=True)],
-            scores(world),
-            told,
-        )
-        assert designer.stuck == stuck, cycle
+    """The second of two is not the policy's where it is stuck; 3 of 10 is nearer than 10 of 10, and not in the band."""
+    designer = choosing(n=10)
+    courses = (((10, 0), 1), ((10, 5), 1), ((10, 3), 1), ((10, 0), 2), ((5, 0), 0))
+    for cycle, (solved, stuck) in enumerate(courses, 1):
+        figures = cycles(designer, ("ab", *solved))
+        assert designer.stuck == figures["design/stuck"] == stuck, cycle
+
+
+def test_what_hardly_counts_is_not_learnt_and_batches_count_by_their_weight(monkeypatch):
+    """One design of five is solved now and then; four never, and a batch with them alone would teach one of those."""
+    seen = []
+
+    def step(causal, examples, kl, cap, micro, total):
+        seen.append([example.weight / total for example in examples])
+        return {"loss": 0.0}
+
+    monkeypatch.setattr(language, "step", step)
+    figures = cycles(choosing(n=10, batch=4), ("abcab", (0, 40), (0, 40), (10, 40), (0, 40), (0, 40)))
+    assert figures["design/kept"] == 1.0 and seen == [[1.0]]
+    seen.clear()
+    cycles(choosing(n=10, batch=2), ("abc", 5, 4, 6))
+    pair, (alone,) = sorted(seen, key=len, reverse=True)
+    assert alone != 1 and 2 * sum(pair) + alone == pytest.approx(3), "of all, not of its own batch"
 
 
 def test_what_success_is_counted_over():
@@ -157,7 +189,7 @@ def test_alpha_and_beta_and_the_bounds_on_kl_reach_what_is_trained(monkeypatch):
     """R_env = exp(-5 (p - .3)^2), weight exp(2 R_env), by hand."""
     given, world, told = [], Pick(), Told(Pick())
 
-    def step(causal, examples, kl, cap, micro):
+    def step(causal, examples, kl, cap, micro, total):
         given.append((kl, cap, micro, sorted(example.weight for example in examples)))
         return {"loss": 0.0}
 

@@ -29,7 +29,8 @@ def test_the_pool_is_read_by_others(tmp_path):
     one.save(tmp_path)
     rows = loaded(tmp_path / pools.TRAIN)
     assert rows[0]["prompt"] == [{"role": "user", "content": "a"}] and rows[0]["data_source"] == "pick-v1"
-    assert rows[0]["reward_model"] == {"style": "rule", "ground_truth": '"a"'} and rows[0]["ability"] == "vowel"
+    truth = '{"wanted": "a", "by": "its kind"}'
+    assert rows[0]["reward_model"] == {"style": "rule", "ground_truth": truth} and rows[0]["ability"] == "vowel"
     assert pools.read(tmp_path / pools.TRAIN) == list(one.pool.values())
     same, other = agent(), agent(Solved())
     for another in (same, other):

@@ -84,6 +84,11 @@ class Setting(BaseModel):
         return None
 
     @classmethod
+    def essence(cls, name: str, text: str) -> str:
+        """What of a text knob makes it another one, where designers may write no copies; here, all of it."""
+        return text
+
+    @classmethod
     def sample(cls, rng: np.random.Generator, held: Mapping[str, Value] | None = None) -> Self:
         """Draw a setting uniformly from all that are valid and have the values held (text knobs keep their default)."""
         for _ in range(_TRIES):

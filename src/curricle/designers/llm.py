@@ -138,9 +138,9 @@ class LLM(Designer):
     def _check(self, brief: Brief) -> Check:
         """Hold values to the world's own rules, in the words that the model knows; what it writes out must be new."""
         disguise = Disguise(brief) if self.options.obfuscate else None
-        knobs, tried = brief.knobs, [o.design.setting for cycle in brief.past for o in cycle.designed]
-        known = [text for values in tried for text in written_out(knobs, values, brief.original)]
-        copies = Copies(self.options.near, texts=[*shown_texts(brief), *known])
+        tried = [o.design.setting for cycle in brief.past for o in cycle.designed]
+        known = [text for values in tried for text in written_out(self.setting, values, brief.original)]
+        copies = Copies(self.options.near, texts=[*shown_texts(self.setting, brief), *known])
 
         def check(values: Mapping[str, Value]) -> Mapping[str, Value]:
             real = disguise.real(values) if disguise else values
@@ -148,7 +148,7 @@ class LLM(Designer):
                 whole = self.setting.of({**brief.original, **real}).values
             except ValueRefused as error:
                 raise ValueRefused(disguise.text(str(error)) if disguise else str(error)) from None
-            texts = written_out(knobs, whole, brief.original)
+            texts = written_out(self.setting, whole, brief.original)
             for why in filter(None, map(copies.refusal, texts)):
                 raise ValueRefused(f"its text is {why}")
             for text in texts:

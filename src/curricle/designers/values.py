@@ -2,12 +2,13 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from curricle.errors import ValueRefused, nearest
 from curricle.records import Brief, Knob, Value
+from curricle.setting import Setting
 
 _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 _NUMBER = re.compile(r"[+-]?(?:\d{1,30}(?:[.,]\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,3})?\s*(%?)")
@@ -101,13 +102,15 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def shown_texts(brief: Brief) -> list[str]:
+def shown_texts(setting: type[Setting], brief: Brief) -> list[str]:
     """Texts that a request may show, so that to write them again is no writing: the guide's parts, and seed tasks."""
-    seeds = [text for values in brief.examples for text in written_out(brief.knobs, values, brief.original)]
-    return [*brief.guide.strip().split("\n\n"), *seeds]
+    seeds = [text for values in brief.examples for text in written_out(setting, values, brief.original)]
+    parts, names = brief.guide.strip().split("\n\n"), [k.name for k in setting.knobs() if k.kind == "text"]
+    return [*dict.fromkeys([*parts, *(setting.essence(name, part) for part in parts for name in names), *seeds])]
 
 
-def written_out(knobs: Sequence[Knob], values: Mapping[str, Any], original: Mapping[str, Any]) -> list[str]:
-    """The texts of a setting; one that the original has is nobody's writing."""
-    texts = [(values.get(k.name), original.get(k.name)) for k in knobs if k.kind == "text"]
-    return [str(text) for text, left in texts if text and text != left]
+def written_out(setting: type[Setting], values: Mapping[str, Any], original: Mapping[str, Any]) -> list[str]:
+    """The texts of a setting, and what is essential in each; one that the original has is nobody's writing."""
+    texts = [(k.name, values.get(k.name)) for k in setting.knobs() if k.kind == "text"]
+    mine = [(name, str(text)) for name, text in texts if text and text != original.get(name)]
+    return [*dict.fromkeys(form for name, text in mine for form in (text, setting.essence(name, text)))]

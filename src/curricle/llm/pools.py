@@ -47,7 +47,7 @@ class Row(Record):
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:
-    """Write a pool; equal rows give equal bytes."""
+    """Write a pool; equal rows give equal bytes, and fields of a gold come back in the order they had."""
     pyarrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
     chat = pyarrow.list_(pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())]))
     judged = pyarrow.struct([("style", pyarrow.string()), ("ground_truth", pyarrow.string())])
@@ -105,4 +105,4 @@ def _chat(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return json.dumps(value, ensure_ascii=False)

@@ -108,19 +108,25 @@ def _parts(examples: Sequence[Example], micro: int) -> list[list[Example]]:
     return parts
 
 
-def step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int) -> dict[str, float]:
+def step(
+    causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int, total: float | None = None
+) -> dict[str, float]:
     """One update from a batch of examples; says how far it went.
 
-    Without a penalty and a cap nobody asks how far, and passes that would only measure it are left out.
+    `total` is what their weights are measured by, their sum where nothing is said: a batch of a pass over many records
+    is to count by its share of their weight, however little that is. Without a penalty and a cap nobody asks how far,
+    and passes that would only measure it are left out.
     """
     with explained(causal.who, "lower its micro", ModelError):
-        return _step(causal, examples, kl, cap, micro)
+        return _step(causal, examples, kl, cap, micro, total or sum(e.weight for e in examples))
 
 
-def _step(causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int) -> dict[str, float]:
+def _step(
+    causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int, total: float
+) -> dict[str, float]:
     model, optimizer = causal.model, causal.optimizer
     parts, measured = _parts(examples, micro), bool(kl) or cap < float("inf")
-    total, pad = sum(e.weight for e in examples), causal.tokenizer.pad_token_id
+    pad = causal.tokenizer.pad_token_id
     tokens_said = max(1, sum(e.said for e in examples))
     optimizer.zero_grad(set_to_none=True)
     loss_sum = kl_sum = 0.0

@@ -3,9 +3,11 @@
 Any Hugging Face causal model, all weights or a LoRA adapter. Each task is tried `group` times; a try is as good as its
 reward is above the group's. The update is TRL's (`trainer.py`), the tries are ours (`attempts.py`): they are the very
 rollouts that train and that the outcomes count. Tasks come from the designs in turn; with chance `replay` an old task
-of the pool `D_train` takes a design's place: it is practised and paid for, but counts for no design.
+of the pool `D_train` comes in between: it is practised and paid for, but counts for no design and takes no turn.
 """
 
+import itertools
+import json
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,13 +96,13 @@ class GRPO(Agent):
         ranks.ask(self.number, "practise", designs=list(designs), budget=budget, seed=seed, report=_unheard)
         self._warm_up(report)
         counts, width = Counts(self.tasks, designs), self.grpo.width
-        self._seed, self._batches, done, cut_off, uneven = seed, 0, 0, 0, False
+        self._seed, self._batches, done, turns, cut_off, uneven = seed, 0, 0, 0, 0, False
         known, first = derive(0, *(design.to_json() for design in designs)), 0
         if known == self.turn[0]:  # the next part of a practice: the designs go on by turns where they stood
             first = self.turn[1]
 
         def watch(step: int, fresh: Sequence[Attempt], figures: Mapping[str, float]) -> None:
-            nonlocal done, uneven, cut_off
+            nonlocal done, turns, uneven, cut_off
             groups = [fresh[i : i + self.options.group] for i in range(0, len(fresh), self.options.group)]
             for group in groups:
                 self._keep(group, designs)
@@ -108,6 +110,7 @@ class GRPO(Agent):
                 for one in group:
                     if one.owner >= 0:
                         counts.add(one)
+            turns += sum(group[0].owner >= 0 for group in groups)
             done, cut_off = done + len(fresh), cut_off + sum(one.fault == "endless" for one in fresh)
             if fresh and all(one.fault == "endless" for one in fresh):  # a second pass over them brings no new ones
                 cut = "%s: all %d answers of an update ran into most_tokens = %d, and such earn nothing; raise it, or "
@@ -126,8 +129,8 @@ class GRPO(Agent):
             else:
                 advice = "make the original easier, raise group, or "
             self._remark("even", alike + advice + "let it imitate first (warm)", done // self.options.group)
-        self.turn = (known, first + done // self.options.group)
-        for number in range(first, self.turn[1]):
+        self.turn = (known, first + turns)
+        for number in range(first, first + done // self.options.group):  # old tasks are paid for by all
             counts.spent[number % len(designs)] += self.options.group
         return counts.outcomes()
 
@@ -211,15 +214,15 @@ class GRPO(Agent):
 
     def _slots(self, designs: Sequence[Design], seed: int, first: int) -> Iterator[Slot]:
         """Tasks without end: of each design in turn, from turn `first` on, or now and then an old one."""
-        settings, number = [self.tasks.setting(design.setting) for design in designs], 0
-        while True:
-            rng, owner = generator(seed, "replay", number), (first + number) % len(designs)
+        settings, turn = [self.tasks.setting(design.setting) for design in designs], first
+        for number in itertools.count():
+            rng, owner = generator(seed, "replay", number), turn % len(designs)
             if self.pool and rng.random() < self.options.replay:
                 known = list(self.pool.values())
-                yield known[int(rng.integers(len(known)))].task, -1
+                yield known[int(rng.integers(len(known)))].task, -1  # nobody's turn: designs are tried equally often
             else:
                 yield self.tasks.draw(settings[owner], 1, derive(seed, "task", number))[0], owner
-            number += 1
+                turn += 1
 
     def _rollout(self, slots: Sequence[Slot]) -> list[Attempt]:
         """Try the tasks of one update, all groups at once; of several ranks each tries its share."""
@@ -282,8 +285,8 @@ def _parts(slots: list[Slot]) -> list[tuple[list[Slot], int]]:
 
 
 def _key(task: Task) -> str:
-    """Equal for tasks that ask the same and take the same answer."""
-    return task.model_copy(update={"id": ""}).to_json()
+    """Equal for tasks that ask the same and take the same answer, in whatever order its fields stand."""
+    return json.dumps(task.model_copy(update={"id": ""}).model_dump(mode="json"), sort_keys=True)
 
 
 def _figures(groups: Sequence[Sequence[Attempt]]) -> dict[str, float]:

@@ -44,6 +44,8 @@ LOG = logging.getLogger("curricle")
 FAULTS = ("malformed", "endless", "empty", "hostile", "too_long", "refused", "duplicate", "spare")
 SHOWN = 3
 """Requests that a pass over the seed tasks has each of them answer."""
+LITTLE = 0.05
+"""A design that a soft filter counts for so little of what it counts the best for is not kept."""
 Counts = list[tuple[int, int]]
 
 
@@ -168,7 +170,7 @@ class Language(Designer):
             values = self.setting.of({**brief.original, **writer.values}).values
         except ValueRefused as error:
             return None, "refused", str(error)[:300]
-        texts = written_out(self.setting.knobs(), values, brief.original)
+        texts = written_out(self.setting, values, brief.original)
         for text in texts:
             if why := copies.refusal(text):
                 return None, "duplicate", why
@@ -178,9 +180,9 @@ class Language(Designer):
 
     def _known(self, brief: Brief) -> Copies:
         """What a new text may not copy: texts that any request has shown, and those of all earlier designs."""
-        self.shown |= dict.fromkeys(shown_texts(brief))
+        self.shown |= dict.fromkeys(shown_texts(self.setting, brief))
         used = [row.truth for row in self.rows if not row.info["fault"] and isinstance(row.truth, dict)]
-        texts = [text for values in used for text in written_out(brief.knobs, values, brief.original)]
+        texts = [text for values in used for text in written_out(self.setting, values, brief.original)]
         return Copies(self.options.near, texts=[*self.shown, *texts])
 
     def _fallback(self, brief: Brief, number: int) -> Design:
@@ -247,35 +249,28 @@ class Language(Designer):
         keys = self._keys(mine)
         counts = pooled(keys, [outcome for _, outcome in mine])
         values = reward.bell(o.alpha, o.beta)(np.array([k / n if n else 0.0 for k, n in counts]))
-        equal = [(outcome.design.aim, outcome.design.setting) for _, outcome in mine]
-        weights = self._weights(counts, values, keys) / [equal.count(one) for one in equal]
+        worth, equal = self._weights(counts, values, keys), [(one.design.aim, one.design.setting) for _, one in mine]
+        weights = worth / [equal.count(one) for one in equal]
         for (at, outcome), (k, n), value, weight in zip(mine, counts, values, weights, strict=True):
-            info: dict[str, Any] = {
-                "successes": outcome.successes,
-                "attempts": outcome.attempts,
-                "p": k / n if n else None,
-            }
+            told: dict[str, float | None] = {"successes": outcome.successes, "attempts": outcome.attempts}
+            told |= {"p": k / n, "reward": float(value)} if n else {"p": None, "reward": None}
             row = self.rows[at]
-            info = {**row.info, **info, "reward": float(value)}
-            self.rows[at] = row.model_copy(update={"weight": float(weight), "info": info})
-        self._reweigh([at for at, _ in mine])
+            self.rows[at] = row.model_copy(update={"weight": float(weight), "info": {**row.info, **told}})
+        tried = [n for _, n in counts]
+        self._reweigh([at for (at, _), n in zip(mine, tried, strict=True) if n >= o.n])
         kept = [at for (at, _), weight in zip(mine, weights, strict=True) if weight > 0]
         figures = self._train(kept, len(mine), workshop.cycle)
-        most = max((n for _, n in counts), default=o.n)
-        if most < o.n and not self.remarked and o.learn:
-            self.remarked = True
-            few = "%s: no design had n = %d attempts, but %d at the most, so nothing is learnt from them; lower n, "
-            LOG.warning(few + "or raise [schedule] per_cycle", self.id, o.n, most)
-        if any(n >= o.n for _, n in counts):
-            own = any(not self.rows[at].info["wider"] for at in kept)
+        self._remark_few(tried)
+        if any(n >= o.n for n in tried):
+            good = [at for (at, _), one in zip(mine, worth, strict=True) if one > 0 and one >= max(worth) / 2]
+            own = any(not self.rows[at].info["wider"] for at in good)
             self.stuck = 0 if own or not o.learn else self.stuck + (not kept)
         rates = [outcome.successes / outcome.attempts for _, outcome in mine if outcome.attempts]
         if rates:
             self.history.append((sum(rates) / len(rates), scores.headline))
-            figures |= watch.band(rates, o.alpha, o.k_min)
+            figures |= watch.band(rates, o.alpha, o.k_min) | {"reward": float(np.mean(values[np.array(tried) > 0]))}
         figures |= {
-            "reward": float(np.mean(values)) if len(values) else 0.0,
-            "kept": float((weights > 0).sum()),
+            "kept": float(len(kept)),
             "stuck": float(self.stuck),
             "oscillation": watch.oscillation(self.history),
             "alarm": float(watch.alarm(self.history)),
@@ -284,9 +279,17 @@ class Language(Designer):
         workshop.report({f"design/{name}": value for name, value in figures.items()})
         self.pending = []
 
-    def _reweigh(self, tried: Sequence[int]) -> None:
+    def _remark_few(self, tried: Sequence[int]) -> None:
+        """Say once if no design has enough attempts to be learnt from."""
+        o, most = self.options, max(tried, default=self.options.n)
+        if most < o.n and not self.remarked and o.learn:
+            self.remarked = True
+            few = "%s: no design had n = %d attempts, but %d at the most, so nothing is learnt from them; lower n, "
+            LOG.warning(few + "or raise [schedule] per_cycle", self.id, o.n, most)
+
+    def _reweigh(self, again: Sequence[int]) -> None:
         """What was written before and tried again counts as it does now: else it would be taught for what it was."""
-        newest = {(row.skill, row.completion): row.weight for row in (self.rows[at] for at in tried)}
+        newest = {(row.skill, row.completion): row.weight for row in (self.rows[at] for at in again)}
         for at, row in enumerate(self.rows):
             weight = newest.get((row.skill, row.completion), row.weight)
             if weight != row.weight and not row.info["fault"]:
@@ -313,6 +316,7 @@ class Language(Designer):
             each = [c for c in dict(zip(keys, counts, strict=True)).values() if c[1] >= o.n]  # equal designs are one
             soft = o.band == "soft" or (cold and reward.tells(each, o.alpha, o.k_min))
             share *= reward.admitted(counts, o.alpha, o.k_min) if soft else strict
+            share[share < LITTLE * share.max()] = 0  # a chance in a million is no reason to learn it
         return np.exp(o.strength * values) * share
 
     def _train(self, kept: Sequence[int], tried: int, cycle: int) -> dict[str, float]:
@@ -324,12 +328,13 @@ class Language(Designer):
         if not o.learn or not (kept or old):
             return {"updates": 0.0}
         told: list[dict[str, float]] = []
+        mean = float(np.mean([self.rows[i].weight for i in [*kept, *old]]))
         for _ in range(o.epochs):
             order = rng.permutation([*kept, *old])
             for start in range(0, len(order), o.batch):
                 rows = [self.rows[int(i)] for i in order[start : start + o.batch]]
                 examples = [self._example(row.prompt, row.truth, row.weight) for row in rows]
-                told.append(step(self.causal, examples, o.kl, o.kl_cap, o.micro))
+                told.append(step(self.causal, examples, o.kl, o.kl_cap, o.micro, mean * len(rows)))
         means = {name: sum(t[name] for t in told) / len(told) for name in told[0]}
         return means | {"updates": float(len(told))}
 

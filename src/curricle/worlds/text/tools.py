@@ -82,6 +82,16 @@ class ToolsSetting(knobs.Setting):
         """A written task keeps to its grammar."""
         return grammar.follows(said) if name == "task" else None
 
+    @classmethod
+    def essence(cls, name: str, text: str) -> str:
+        """Request and gold: another order, more tools beside them or another start make no new task."""
+        try:
+            item = written(text)
+        except ValueError:
+            return text
+        gold = [json.dumps([call.name, dict(call.arguments)], sort_keys=True) for call in (*item.calls, *item.lacks)]
+        return "\n".join([item.request, *sorted(gold), item.answer])
+
     @model_validator(mode="after")
     def _task_is_sound(self) -> Self:
         if self.task:
