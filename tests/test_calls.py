@@ -1,12 +1,16 @@
 """Tool calls: how answers are read, and how calls are compared with gold."""
 
+import json
 import re
 
 import pytest
 
+from curricle.records import Message
 from curricle.worlds.text.calls import Call, Unreadable, read_calls, write_calls
-from curricle.worlds.text.matching import GoldCall, fault, same
+from curricle.worlds.text.matching import GoldCall, fault, same, written_alike
 from curricle.worlds.text.schema import tool, tool_fault, value_fault
+from curricle.worlds.text.verify import judge
+from curricle.worlds.text.writing import written
 
 WEATHER = tool(
     "get_weather", "Weather.", {"city": "string"}, {"days": {"type": "integer", "default": 1}, "wind": "boolean"}
@@ -44,6 +48,19 @@ def test_several_blocks_and_none():
     assert read_calls(write_calls([OSLO, OSLO])) == [OSLO, OSLO] and read_calls(write_calls([])) == []
 
 
+def test_a_tool_without_arguments_needs_none():
+    assert read_calls('{"name": "list_accounts"}') == [Call("list_accounts", {})]
+    assert read_calls('<tool_call>{"name": "list_accounts"}</tool_call>') == [Call("list_accounts", {})]
+
+
+@pytest.mark.parametrize("text", ["```x```", "an open ```", "<tool_call>", "<tool_call>[]</tool_call>"])
+def test_marks_in_the_texts_of_plain_json_are_text(text):
+    calls = [Call("write_file", {"text": text})]
+    assert read_calls(json.dumps({"name": "write_file", "arguments": {"text": text}})) == calls
+    if "call>" not in text:
+        assert read_calls(write_calls(calls)) == calls
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -56,7 +73,7 @@ def test_several_blocks_and_none():
         ('{"a":' * 5000 + "1" + "}" * 5000, "nested too deeply"),
         ("[" * 900 + "]" * 900, "a call is an object|nested too deeply"),
         ("[1]", "a call is an object"),
-        ('{"name": "x"}', "a name and arguments"),
+        ('{"name": "x", "args": {}}', "a name and arguments"),
         ('{"name": "x", "arguments": {}, "parameters": {}}', "a name and arguments"),
         ('{"name": "x", "arguments": "{}"}', "name is text"),
         ('{"name": 5, "arguments": {}}', "name is text"),
@@ -70,6 +87,23 @@ def test_several_blocks_and_none():
 def test_broken_answers_have_a_reason(text, reason):
     with pytest.raises(Unreadable, match=reason):
         read_calls(text)
+
+
+@pytest.mark.parametrize(
+    ("said", "reward"),
+    [("2,860", 1), ("2860.00", 1), ("$2860", 1), ("-2860", 0), ("286 0", 0), ("2860 2861", 0), ("28.60", 0)],
+)
+def test_numbers_in_an_answer_are_numbers(said, reward):
+    item = written('{"tools": [], "request": "What is left in the account?", "answer": "2860"}')
+    assert judge(item, [Message(role="assistant", content=f"<answer>{said}</answer>")])[0] == reward
+
+
+def test_a_thought_that_never_ends_is_no_answer_however_long_it_is():
+    item = written('{"tools": [], "request": "What does she keep?", "answer": "eight cats"}')
+    for words in (150, 15_000, 100_000):
+        thought, answer = "<think>" + "x " * words, "<answer>eight cats</answer>"
+        assert judge(item, [Message(role="assistant", content=thought + answer)])[0] == 0
+        assert judge(item, [Message(role="assistant", content=f"{thought}</think>{answer}")])[0] == 1
 
 
 GOLD = (GoldCall(name="get_weather", arguments={"city": "Oslo"}),)
@@ -145,10 +179,53 @@ def test_parallel_calls_count_all_and_in_any_order():
         ("-15", "15", False),
         ("1,000", "1000", True),
         ("555-1234", "5551234", True),
+        ("555 123 4567", "555-123-4567", True),
+        ("2024/01/12", "2024-01-12", True),
+        ("20240112", "2024-01-12", True),
+        ("12.1.2024", "12/1/2024", True),
+        ("5 kg", "5kg", True),
+        ("Covid-19", "covid 19", True),
+        ("3x^2 + 2x -1", "3x**2+2x-1", True),
+        ("3 - 5", "3-5", True),
+        ("1, 2 and 3", "1,2 and 3", True),
+        ("10 a.m.", "10 am", True),
+        ("No. 5", "no 5", True),
+        ("1,000.50 USD", "1000.50 usd", True),
+        ("", " ", True),
+        ("1.5 kg", "15 kg", False),
+        ("2024-1-12", "2024-11-2", False),
+        ("-5 C", "5 C", False),
+        ("at -5 C", "at 5 C", False),
+        ("$1.50", "$150", False),
+        ("-$5", "$5", False),
+        ("10.0.0.1", "100.0.1", False),
+        ("192.168.1.10", "192.168.11.0", False),
+        ("v1.10", "v11.0", False),
+        ("--5", "5", False),
+        (".5", "5", False),
+        ("1e-5", "1e5", False),
+        ("1/2", "12", False),
+        ("2*3", "2^3", False),
+        ("40.7128, -74.0060", "40.7128, 74.0060", False),
+        ("1234567.5", "12345675", False),
+        ("", ".", False),
+        ("-", "*", False),
     ],
 )
 def test_equal_values(one, other, equal):
-    assert same(one, other) is equal
+    assert same(one, other) is same(other, one) is equal
+
+
+@pytest.mark.parametrize("odd", ["-", "- ", ". ", "1-", "1 ", "a-", "1,111", "$-", "-.5", "x 1-"])
+def test_values_of_any_length_are_compared_in_time(odd):
+    text = f"x{odd * 20_000} 5"
+    assert same(text, f"{text} ")
+
+
+def test_what_was_written_is_compared_as_it_stands():
+    assert same({"a": ["Pay  Ann"]}, {"a": ["pay ann\n"]}, written_alike)
+    for other in ("pay 15 to Ann-Marie", "pay1.5toannmarie", "Pay 1.5 to Ann Marie", ""):
+        assert not same("Pay 1.5 to Ann-Marie", other, written_alike)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_the_gradient_of_an_update_is_that_of_grpo():
 
 
 def test_the_second_update_from_the_same_rollouts_is_clipped_and_keeps_its_entropy():
-    """-min(r A, clip(r, 0.8, 1.2) A) of every token, less a bonus for entropy, where odds have moved since the tries."""
+    """-min(r A, clip(r, 0.8, 1.2) A) of every token, less a bonus for entropy, where odds have moved since then."""
     about = {"kl": 0.0, "entropy": 0.3, "rate": 3e-4, "group": 2, "tasks": 1, "micro": 2, "iterations": 2}
     options = LearningOptions(model=tiny(0.5), device="cpu", clip=0.2, **about)
     model, world = Causal(options, "test", 0), Pick()

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from curricle.similarity import Copies, distinct, f1, grams, jaccard, words
+from curricle.similarity import Copies, distinct, f1, grams, jaccard, numeric, overlap, terms, words
 
 
 def test_words_are_case_and_width_blind_and_keep_numbers_whole():
@@ -26,6 +26,66 @@ def test_words_are_case_and_width_blind_and_keep_numbers_whole():
 )
 def test_f1_by_hand(answer, gold, value):
     assert f1(answer, gold) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "value"),
+    [
+        *(
+            (said, gold, 1.0)
+            for gold, all_ in {
+                "2860": "2,860|2860.00|$2860|$ 2,860.0|+2860|2860.",
+                "1": "1.0|01|1.",
+                "3.5": "3.50|03.5|\uff13.5",
+                "-5": "-5.0|-$5|$-5|(-5)|\u22125",
+                "0.5": ".5|0.50",
+                "1/2": "\u00bd|1/2.",
+                "3 and -4.0": "3 and -4|3.0 and -4",
+            }.items()
+            for said in all_.split("|")
+        ),
+        *(
+            (said, gold, 0.0)
+            for said, gold in [
+                ("5", "-5"),
+                ("1/2", "1 2"),
+                ("1 2", "1/2"),
+                ("C", "C++"),
+                ("C++", "C"),
+                ("C#", "C"),
+                ("A", "A-"),
+                ("3 30", "3:30"),
+                ("3:30", "3 30"),
+                ("--5", "5"),
+                ("28.60", "2860"),
+                ("2860 or 2861", "2860"),
+                ("1,2,3", "123"),
+                ("3 4", "3 -4"),
+                ("<5", "5"),
+                ("", "5"),
+                ("Monday Tuesday Wednesday Thursday Friday", "Monday"),
+                ("Monday or Friday", "Monday"),
+            ]
+        ),
+    ],
+)
+def test_numbers_and_single_words_are_compared_exactly(answer, gold, value):
+    assert f1(answer, gold) == value
+
+
+def test_terms_of_any_text_are_found_in_time():
+    assert terms("C++, not C: 3:30 on 2024-01-12, x-5, v1.10 and well-known") == [
+        *("c++", "not", "c", "3:30", "on", "2024-01-12", "x", "5", "v1.10", "and", "well", "known")
+    ]
+    assert terms("-0.0") == terms("0") and terms("9" * 400) != terms("9" * 399 + "8")
+    assert numeric("2,860.50") and numeric("3, -4") and not any(map(numeric, ("5 kg", "1/2", "", "five", "?")))
+    for odd in ("-", "+-", "1.", "a", "1", "a#", ",111", "$ ", "-a"):
+        assert f1(odd * 100_000, "5 apples") < 0.5
+
+
+def test_overlap_is_soft_where_f1_is_not():
+    assert overlap("yes or no", "yes") == 0.5 and f1("yes or no", "yes") == 0
+    assert overlap("the red house", "red house") == f1("the red house", "red house") == 0.8
 
 
 def test_jaccard_by_hand():

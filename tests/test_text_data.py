@@ -84,7 +84,7 @@ def bfcl_like(folder):
     fields = {"city": {"type": "string"}, "days": {"type": "integer", "format": "x"}}
     parameters = {"type": "dict", "properties": fields, "required": ["city", "nothing"]}
     weather = {"name": "get_weather", "description": "", "parameters": parameters}
-    truth = [{"get_weather": {"city": ["Rome"], "days": [3, ""]}}]
+    truth = [{"get_weather": {"city": ["Rome", ""], "days": [3, ""]}}]  # what is required cannot be left out
     for category in (*SINGLE, *NONE, "multi_turn_base"):
         rows, answers = [], []
         for i in range(12):
@@ -110,6 +110,7 @@ def test_the_layout_of_bfcl_is_read_without_its_data(tmp_path):
     items = dict(sources.read("bfcl", str(bfcl_like(tmp_path))))
     simple, none, turn = (items[f"{name}_0"] for name in ("simple_python", "irrelevance", "multi_turn_base"))
     assert simple.calls[0].arguments == {"city": "Rome", "days": 3} and simple.calls[0].optional == ("days",)
+    assert simple.calls[0].accepted == {} and not weakness(simple)
     assert simple.skill == "one_call" and none.skill == "no_call_needed" and turn.ordered
     assert [message.role for message in turn.before] == ["user", "assistant"] and len(turn.known) == 1
     assert turn.calls[0].arguments == {"city": "Rome", "days": 2}

@@ -14,7 +14,7 @@ from curricle.registry import BUILT_IN
 from curricle.seeds import for_test, is_for_test
 from curricle.worlds.text import engine, families
 from curricle.worlds.text.engine import Plan, Theatre, key, script
-from curricle.worlds.text.families import FAMILIES, NUMBERLESS, elsewhere, endless, fault, score
+from curricle.worlds.text.families import FAMILIES, HEDGES, NUMBERLESS, elsewhere, endless, fault, score
 from curricle.worlds.text.games import Games, GamesOptions, command
 from curricle.worlds.text.reasoning import GROUPS, Reasoning, ReasoningOptions
 from curricle.worlds.text.tools import Tools
@@ -160,6 +160,27 @@ def test_families_are_the_same_in_every_process():
     assert {name for name in one if one[name] != other[name]} == set(hashed) and not set(hashed) & set(FAMILIES)
 
 
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.get("strict")])
+def test_a_hedge_is_no_answer(family):
+    """Scorers of these find the right answer in a text that says others as well."""
+    world, paid = Reasoning(), []
+    tasks = world.tasks(world.setting({"family": family}), 40, 1)
+    for task, other in zip(tasks, tasks[1:] + tasks[:1], strict=True):
+        gold, level, place = task.gold["answer"], task.gold["level"], (task.gold["ahead"], task.gold["number"])
+        said = [hedge.format(gold, other.gold["answer"] + ".") for hedge in HEDGES]
+        for text in said:
+            assert world.score(task, [Message(role="assistant", content=f"<answer>{text}</answer>")]).reward == 0
+        paid += [score(family, level, *place, text, strict=False) for text in said]
+        assert world.score(task, [Message(role="assistant", content=f"<answer> {gold}\n</answer>")]).reward == 1
+    assert 1.0 in paid or family == "figlet_font", "the scorer alone would pay for them"
+
+
+def test_a_family_whose_scorer_takes_hedges_is_strict_or_out():
+    assert fault("letter_jumble", 0, strict=False) == "a hedge scores" != fault("letter_jumble", 0, strict=True) == ""
+    assert fault("knights_knaves", 0, strict=False) == "'A very special islan' scores", "and strict is no cure for that"
+    assert "knights_knaves" not in FAMILIES
+
+
 def test_families_that_are_known_to_be_bad_are_out(tmp_path, monkeypatch):
     bad = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour", "game_of_life_halting"}
     evaluating = {"n_queens", "string_insertion", "spiral_matrix", "countdown", "puzzle24", "simple_integration"}
@@ -173,11 +194,11 @@ def test_families_that_are_known_to_be_bad_are_out(tmp_path, monkeypatch):
 def test_the_sweep_decides_as_the_list_says(monkeypatch, capsys):
     """All of it, for a few families: good ones, some that their own answers, their scorers or hashing rule out."""
     factory = importlib.import_module("reasoning_gym.factory")
-    some = ("gcd", "jugs", "simple_equations", "graph_color", "spiral_matrix", "ransom_note", "composite")
+    some = ("gcd", "jugs", "simple_equations", "survo", "graph_color", "spiral_matrix", "ransom_note", "composite")
     monkeypatch.setattr(factory, "DATASETS", {name: factory.DATASETS[name] for name in some})
     before = signal.getsignal(signal.SIGVTALRM)
     try:
-        assert families.sweep() == {name: FAMILIES[name] for name in ("gcd", "jugs", "simple_equations")}
+        assert families.sweep() == {name: FAMILIES[name] for name in ("gcd", "jugs", "simple_equations", "survo")}
     finally:
         signal.signal(signal.SIGVTALRM, before)
     told = capsys.readouterr().err
@@ -290,9 +311,42 @@ def test_attempts_at_a_game_are_compared_by_where_they_are(worlds):
     assert len(set(states)) == len(commands) > 1 and detour == states
 
 
+def test_two_rooms_where_the_same_can_be_done_are_two_states(worlds, monkeypatch):
+    world, *_ = worlds["textworld-v1"]
+    (task,) = world.tasks(world.setting({"length": 3, "rooms": 3, "objects": 4}), 1, 3)
+    views = {name: engine.View("Here.", ("look",), False, False, name) for name in ("Sauna", "Playroom")}
+    states = []
+    for view in views.values():
+        monkeypatch.setattr(world, "_view", lambda plan, commands, view=view: view)
+        states.append(world.state(task, []))
+    assert states == ["Sauna\nlook", "Playroom\nlook"]
+    monkeypatch.undo()
+    heading = task.prompt[0].content.partition("-= ")[2].partition(" =-")[0]
+    look = [Message(role="assistant", content="look")]
+    assert heading and world.state(task, []) == world.state(task, look) and world.state(task, []).startswith(heading)
+
+
+def test_a_lost_game_is_valid_where_most_commands_were_some(worlds):
+    world, *_ = worlds["textworld-v1"]
+    (task,) = world.tasks(world.setting({"length": 3, "rooms": 3, "objects": 4}), 1, 3)
+    first, *rest = world.solution(task)
+
+    def verdict(*said):
+        return world.score(task, [Message(role="assistant", content=text) for text in said])
+
+    found = {
+        way: verdict(*way).valid for way in ((), ("dance",), ("dance", "look"), ("dance", "look", "sing"), (first,))
+    }
+    assert list(found.values()) == [False, False, True, False, True]
+    assert "2 of them refused" in verdict("dance", "look", "sing").why and verdict("no", "no", first, *rest).reward == 1
+    assert verdict("no", "no", "no", first, *rest).valid, "who wins needs no other proof"
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
+        ("<think>" + "x " * 4000 + "\ngo north", ""),
+        ("<think>" + "x " * 4000 + "</think>\ngo north", "go north"),
         ("go north", "go north"),
         ("> Go North.", "go north"),
         ("I think.\n\ntake the key\n", "take key"),

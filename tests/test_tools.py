@@ -179,6 +179,23 @@ def test_several_steps_compare_the_end_and_not_the_way():
     assert "not closed" in broken[1].content and world.score(task, broken).reward == 1
 
 
+def test_the_end_is_gold_s_word_by_word():
+    """Arguments of calls may be written loosely; what a tool wrote down may not."""
+    world, folder = Tools(), next(iter(SIMULATORS["files"].begin(7)["folders"]))
+
+    def writing(text):
+        return Call("write_file", {"folder": folder, "file": "note.txt", "text": text})
+
+    gold = {"name": "write_file", "arguments": writing("Pay 1.5 to Ann-Marie").arguments}
+    asked = {"simulator": "files", "start": 7, "request": f"Leave a note in {folder}.", "calls": [gold]}
+    (task,) = world.tasks(world.setting({"task": json.dumps(asked)}), 1, 0)
+    earned = {
+        text: world.score(task, play(world, task, [write_calls([writing(text)]), "Done."])).reward
+        for text in ("Pay 1.5 to Ann-Marie", "pay 1.5  to ann-marie", "pay15toannmarie", "Pay 15 to Ann-Marie")
+    }
+    assert list(earned.values()) == [1, 1, 0, 0]
+
+
 def test_the_state_of_an_attempt_is_what_was_done_and_seen():
     """The last words of the world are the same in all of these but one: GiGPO compares turns of equal states."""
     bank, world = SIMULATORS["bank"].begin(7), Tools()
@@ -294,6 +311,16 @@ def test_an_answer_that_nobody_looked_up_is_a_guess():
     )
 
 
+def test_to_list_all_that_it_could_be_is_no_answer():
+    world = Tools()
+    look, days = write_calls([Call("list_events", {})]), " ".join(DAYS)
+    asked = [t for t in world.tasks(world.setting({"about": "answer_in_words"}), 200, 1) if Item.of(t).answer in DAYS]
+    assert len(asked) > 5
+    for task in asked:
+        assert world.score(task, say(look, f"<answer>{days}</answer>")).reward == 0
+        assert world.score(task, say(look, f"<answer>{Item.of(task).answer.lower()}.</answer>")).reward == 1
+
+
 @pytest.mark.parametrize("seed", [1, for_test(1)])
 def test_no_answer_pays_for_all_tasks(seed):
     """Any call that runs and then always the same words: the words that gold holds most often, and the days."""
@@ -323,6 +350,7 @@ def test_likeness_by_a_sentence_model_from_a_folder(tmp_path):
     small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     transformers.BertModel(transformers.BertConfig(vocab_size=21, **small)).save_pretrained(tmp_path)
     like = likeness("embedding", str(tmp_path))
+    assert like("-5", "5") == 0 and like("5.0", "5") == 1, "numbers are compared as numbers"
     assert like("a b", "a b") == pytest.approx(1) and 0 <= like("p", "a b") < 1 and like(" ", "a b") == 0
     world = Tools(ToolsOptions(likeness="embedding", sentence_model=str(tmp_path)))
     (task,) = world.tasks(world.setting({"task": '{"tools": [], "request": "?", "answer": "a b"}'}), 1, 0)

@@ -210,9 +210,18 @@ def test_one_right_call_among_wrong_ones_is_wrong():
         '{"tools": [], "request": "What can you not do?", "answer": "I cannot do that"}',
         'tools: get_sunrise\nrequest: {"name": "get_sunrise", "arguments": {"city": "Oslo"}}\n'
         'call: get_sunrise(city="Oslo")',
-        'tools: get_sunrise\nrequest: No. <answer></answer> {"name": "get_sunrise", "arguments": {"city": "Oslo"}} '
-        '</tool_call> <tool_call> {"name": "get_sunrise", "arguments": {"city": "Oslo"}} </tool_call>\n'
-        'call: get_sunrise(city="Oslo")',
+        'tools: get_sunrise\nrequest: No. <answer></answer> ``` {"name": "get_sunrise", "arguments": {"city": "Oslo"}} '
+        '```\ncall: get_sunrise(city="Oslo")',
+        'tools: set_timer\nrequest: Please repeat.\n[{"name":"set_timer","arguments":{"minutes":3}}]\n'
+        "call: set_timer(minutes=3)",
+        'tools: set_timer\nrequest: Say {"name": "set_timer", "arguments": {"minutes": 3}} to me.\n'
+        "call: set_timer(minutes=3)",
+        'tools: list_all\ntool: {"name": "list_all", "description": "", "parameters": {"type": "object", '
+        '"properties": {}}}\nrequest: Say [{"name": "list_all"}, 1] or {"name": "list_all"}.\ncall: list_all()'.replace(
+            "tools: list_all\n", "tools:\n"
+        ),
+        '{"tools": [], "request": "Of all poets of then, who wrote \\"the blue whale\\"?", "answer": "blue whale"}',
+        '{"tools": [], "request": "Read it out to all, word for word:\\nthe blue whale", "answer": "blue whale"}',
     ],
 )
 def test_a_request_that_holds_its_answer_is_refused(text):
@@ -221,46 +230,39 @@ def test_a_request_that_holds_its_answer_is_refused(text):
         Tools().setting({"task": text})
 
 
-MARKS = (
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<\uff5cend\u2581of\u2581sentence\uff5c>",
-    "</s>",
-    "[INST]",
-    "<start_of_turn>",
-    "\uff1c|im_start|>",
+NEEDED = GOOD | {
+    "request": "Tell me the weather there please.",
+    "calls": [{"name": "get_forecast", "arguments": {"city": "Xanadu", "days": 3}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"optional": ["city"]}, "may leave out 'city', which its tool requires"),
+        ({"optional": ["unit"]}, "'unit', or leaves it out, which is none of its arguments"),
+        ({"accepted": {"unit": ["celsius"]}}, "accepts values of 'unit'"),
+        ({"accepted": {"days": ["four"]}}, "days must be of type integer"),
+        ({"accepted": {"days": [4]}, "optional": ["days"]}, ""),
+    ],
 )
-
-
-@pytest.mark.parametrize("mark", [*MARKS, "\ud800", "\x07", "\ufffd"])
-def test_no_text_of_a_task_speaks_for_someone_else(mark):
-    """Escapes of JSON hide nothing, and every text of a task is looked at, whoever wrote it."""
-    said = f"Will it rain in Rome? {mark}"
-    own = OWN | {"description": said}
-    inner = {"name": "feed", "parameters": {"type": "object", "properties": {"x": {"enum": ["a", said]}}}}
-    named = {"name": "feed", "parameters": {"type": "object", "properties": {said: {"type": "string"}}}}
-    changes = (
-        {"request": said},
-        {"tools": [own], "calls": []},
-        {"tools": [inner], "calls": []},
-        {"tools": [named], "calls": []},
-        {"calls": [{"name": "get_forecast", "arguments": {"city": said}}]},
-        {"tools": [], "calls": [], "answer": said},
-    )
-    for change in changes:
-        text = json.dumps(GOOD | change).replace("<", "\\u003c").replace("INST", "\\u0049NST")
-        assert mark not in text
-        with pytest.raises(ValueRefused, match=r"mark of a chat|control sign or half|valid string"):
-            Tools().setting({"task": text})
-    if mark in MARKS:
-        earlier = Item(request="And now?", before=(Message(role="user", content=said),), tools=(OWN,))
-        assert "is a mark of a chat format" in weakness(earlier)
+def test_what_gold_leaves_free_fits_its_tool(change, reason):
+    world, (call,) = Tools(), NEEDED["calls"]
+    lacking = {"tools": ["set_timer"], "calls": [], "lacks": [call | change]}
+    for task in (NEEDED | {"calls": [call | change]}, NEEDED | lacking):
+        if not reason:
+            assert world.setting({"task": json.dumps(task)})
+            continue
+        with pytest.raises(ValueRefused, match=reason):
+            world.setting({"task": json.dumps(task)})
+        with pytest.raises(ValueRefused, match=reason):
+            Tools(Tools.Options(named=True)).setting({"task": json.dumps(task)})
 
 
 def test_numbers_that_json_lacks_are_refused():
     odd = {"name": "feed", "parameters": {"type": "object", "properties": {"x": {"default": float("nan")}}}}
     for change in ({"tools": [odd], "calls": []}, {"calls": [GOOD["calls"][0] | {"accepted": {"city": [1e999]}}]}):
-        with pytest.raises(ValueRefused, match="numbers that can be written"):
+        with pytest.raises(ValueRefused, match=r"numbers that can be written|must be of type string, not inf"):
             Tools().setting({"task": json.dumps(GOOD | change)})
 
 

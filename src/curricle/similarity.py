@@ -11,6 +11,15 @@ from collections.abc import Iterable, Sequence
 
 WORD = re.compile(r"\d+(?:[.,]\d+)+|\w+")
 """A word, or a number with its points and commas."""
+TERM = re.compile(
+    r"(?:(?<![\w)\]%.+-])[+-]+)?"  # a sign, which does not join two words
+    r"(?:\w*\d(?:[.,:/^*+-]\d\w*)+|\w+|(?<![\w.])\.\d\w*)"  # 3:30, 1/2 and 2024-01-12 are one each; a word; .5
+    r"(?:[+#-]++(?!\w))?|[<>≤≥≠]"  # C++, C#, A-
+)
+DECIMAL = re.compile(r"([+-]?)(\d{1,3}(?:,\d{3})+|\d*)(?:\.(\d+))?")
+CURRENCY = re.compile(r"(?<!\w)[$€£¥₹]\s?")
+ALIKE = str.maketrans("\u2212\u2044", "-/")
+"""The minus sign and the fraction slash."""
 
 
 def words(text: str) -> list[str]:
@@ -18,11 +27,49 @@ def words(text: str) -> list[str]:
     return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
-def f1(answer: str, gold: str) -> float:
-    """Harmonic mean of the share of the answer's words that are gold's and of gold's words that are the answer's."""
-    said, wanted = words(answer), words(gold)
+def terms(text: str) -> list[str]:
+    """The words of a text as answers are scored: signs that tell values apart stay, and a number has one form.
+
+    `$2,860.00` is `2860`; `-5`, `1/2`, `3:30` and `C++` are not `5`, `1 2`, `3 30` and `C`.
+    """
+    plain = unicodedata.normalize("NFKC", text).casefold().translate(ALIKE)
+    return [_number(term) or term for term in TERM.findall(CURRENCY.sub("", plain))]
+
+
+def _number(term: str) -> str:
+    """A number in its one form; empty for a term that is none. By its digits, so that any length is exact."""
+    found = DECIMAL.fullmatch(term)
+    if not found or not any(map(str.isdecimal, term)):
+        return ""
+    whole, part = found[2].replace(",", "").lstrip("0") or "0", (found[3] or "").rstrip("0")
+    sign = "-" if found[1] == "-" and (whole != "0" or part) else ""
+    return f"{sign}{whole}.{part}" if part else f"{sign}{whole}"
+
+
+def numeric(text: str) -> bool:
+    """Whether a text is numbers and nothing else."""
+    return bool(found := terms(text)) and all(map(_number, found))
+
+
+def overlap(answer: str, gold: str) -> float:
+    """Harmonic mean of the share of the answer's terms that are gold's and of gold's terms that are the answer's."""
+    return _overlap(terms(answer), terms(gold))
+
+
+def _overlap(said: Sequence[str], wanted: Sequence[str]) -> float:
     shared = (Counter(said) & Counter(wanted)).total()
     return 2 * shared / (len(said) + len(wanted)) if shared else 0.0
+
+
+def f1(answer: str, gold: str) -> float:
+    """How good an answer in words is: its `overlap` with gold, but all or nothing for one word, or numbers alone.
+
+    Who lists all days has named none, and half of a number is another number.
+    """
+    said, wanted = terms(answer), terms(gold)
+    if len(wanted) == 1 or all(map(_number, wanted)):
+        return float(bool(wanted) and said == wanted)
+    return _overlap(said, wanted)
 
 
 def grams(text: str, n: int = 3) -> frozenset[tuple[str, ...]]:

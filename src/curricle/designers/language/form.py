@@ -16,6 +16,7 @@ with any tokenizer. Lines suit small models better than JSON does.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from curricle.hostile import hostile
 from curricle.records import Knob, Value
 from curricle.setting import Span
 
@@ -256,9 +257,8 @@ class Writer:
             return "" if self.form.optional and not k.default else "empty"
         if len(text) > (k.high or 0):
             return "endless"
-        odd = any((ord(c) < 32 and c not in "\n\t") or 0xD800 <= ord(c) < 0xE000 or c == "\ufffd" for c in text)
-        if odd or any(mark in text for mark in self.form.marks):
-            return "hostile"  # half characters and control signs, or an attempt to speak for someone else in the chat
+        if hostile(text) or any(mark in text for mark in self.form.marks):
+            return "hostile"  # an attempt to speak for someone else in the chat, among others
         return ""
 
 

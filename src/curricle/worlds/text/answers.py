@@ -1,7 +1,8 @@
 """Answers in words: where an agent's answer stands in what it says, and how like gold it is.
 
-Likeness is in [0, 1]: token F1 of `similarity.py`, or the cosine of an offline sentence model's embeddings. Structured
-answers are matched exactly instead (matching.py). Both read the response only.
+Likeness is in [0, 1]: token F1 of `similarity.py`, or the cosine of an offline sentence model's embeddings, to which
+all numbers are alike: those are compared as numbers either way. Structured answers are matched exactly instead
+(matching.py). Both read the response only.
 """
 
 import functools
@@ -10,15 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from curricle.errors import ModelError, UsageError
-from curricle.similarity import f1
+from curricle.similarity import f1, numeric
 from curricle.worlds.text.calls import spoken
 
 LONGEST = 20_000
 
 
 def final_answer(text: str) -> str:
-    """What stands in the last pair of <answer> and </answer>; empty where there is none."""
-    before, closed, _ = spoken(text[-LONGEST:]).rpartition("</answer>")
+    """What stands in the last pair of <answer> and </answer>; empty where there is none.
+
+    Thoughts go first: cut off at its beginning, one that never ends would be none.
+    """
+    before, closed, _ = spoken(text)[-LONGEST:].rpartition("</answer>")
     _, opened, answer = before.rpartition("<answer>")
     return answer.strip() if closed and opened else ""
 
@@ -33,6 +37,8 @@ def likeness(kind: str, model: str = "") -> Callable[[str, str], float]:
 
 
 def _cosine(folder: str, answer: str, gold: str) -> float:
+    if numeric(gold):
+        return f1(answer, gold)
     if not answer.strip() or answer.strip() == gold.strip():
         return float(bool(answer.strip()))  # products of long vectors round
     one, other = _embedding(folder, answer[:LONGEST]), _embedding(folder, gold[:LONGEST])

@@ -100,7 +100,7 @@ def _gold(name: str, given: Mapping[str, list[Json]], tools: Mapping[str, Tool])
         name=name,
         arguments={key: values[0] for key, values in accepted.items()},
         accepted={key: values[1:] for key, values in accepted.items() if values[1:]},
-        optional=tuple(key for key in accepted if "" in given[key]),
+        optional=tuple(key for key in accepted if "" in given[key] and key not in required),
     )
 
 

@@ -2,12 +2,13 @@
 
 An answer is read in the first of these forms that it has:
 
-1. one or more `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` blocks, each on one line or several;
-2. one or more fenced blocks, three backticks before and after, with or without the word json;
-3. the whole answer as JSON.
+1. the whole answer as JSON;
+2. one or more `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` blocks, each on one line or several;
+3. one or more fenced blocks, three backticks before and after, with or without the word json.
 
-Each holds one call or a list of calls; `parameters` is read as `arguments`. What stands around blocks does not count,
-and neither does what stands between `<think>` and `</think>`. `[]` says in so many words that no call is needed.
+Each holds one call or a list of calls; `parameters` is read as `arguments`, and where neither stands there are none.
+What stands around blocks does not count, and neither does what stands between `<think>` and `</think>`. `[]` says in so
+many words that no call is needed.
 """
 
 import ast
@@ -43,11 +44,14 @@ def read_calls(text: str) -> list[Call] | None:
     if len(text) > LONGEST:
         raise Unreadable(f"the answer has {len(text)} characters, more than {LONGEST}")
     text = spoken(text)
-    if OPEN in text:
+    begins = text.strip()[:1] in ("[", "{")
+    if begins and _whole(text):
+        blocks = [text]
+    elif OPEN in text:
         blocks = _between(text, OPEN, CLOSE)
     elif FENCE in text:
         blocks = [block.removeprefix("json") for block in _between(text, FENCE, FENCE)]
-    elif text.strip()[:1] in ("[", "{"):
+    elif begins:
         blocks = [text]
     else:
         return None
@@ -110,6 +114,15 @@ def _between(text: str, opening: str, closing: str) -> list[str]:
     return blocks
 
 
+def _whole(text: str) -> bool:
+    """Whether an answer is JSON as it stands: then marks in its texts are none."""
+    try:
+        _json(text)
+    except Unreadable:
+        return False
+    return True
+
+
 def _json(text: str) -> Json:
     """Parse one block; each way in which JSON can be broken has its reason."""
     try:
@@ -137,13 +150,13 @@ def _calls(data: Json) -> list[Call]:
 
 
 def _call(data: Json) -> Call:
-    """One call: a name, its arguments, and nothing else."""
+    """One call: a name, its arguments where it has some, and nothing else."""
     if not isinstance(data, dict) or "name" not in data:
         raise Unreadable(f"a call is an object with a name and arguments, not {shown(data)}")
     rest = {key: value for key, value in data.items() if key != "name"}
-    if len(rest) != 1 or not set(rest) <= {"arguments", "parameters"}:
+    if len(rest) > 1 or not set(rest) <= {"arguments", "parameters"}:
         raise Unreadable(f"a call has a name and arguments, not {shown(sorted(data))}")
-    (arguments,) = rest.values()
+    arguments: Json = next(iter(rest.values()), {})
     if not isinstance(data["name"], str) or not isinstance(arguments, dict):
         raise Unreadable(f"a call's name is text and its arguments an object, not {shown(data)}")
     return Call(data["name"], arguments)

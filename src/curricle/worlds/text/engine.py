@@ -10,17 +10,20 @@ import hashlib
 import io
 import json
 import os
+import re
 import tempfile
 import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from curricle.errors import UsageError, WorldError
 
 UNKNOWN = "That is not possible here, or not a command of this game."
+HEADING = re.compile(r"-= (.*) =-")
+"""The name of a room, over what it looks like."""
 LIVE = 512
 """Games kept open at a time; each takes about two megabytes."""
 
@@ -50,6 +53,9 @@ class View:
     possible: tuple[str, ...]
     won: bool
     over: bool
+    room: str = ""
+    refused: int = 0
+    """Commands so far that the game did not list as possible."""
 
 
 def cache_folder(path: str) -> Path:
@@ -149,9 +155,9 @@ class Theatre:
     def _step(game: Any, view: View, command: str) -> View:
         wanted = next((one for one in view.possible if one.lower() == command.lower()), None)
         if view.over or wanted is None:
-            return View(UNKNOWN, view.possible, view.won, view.over)
+            return replace(view, text=UNKNOWN, refused=view.refused + 1)
         state, _, over = game.step(wanted)
-        return _seen(state, over)
+        return replace(_seen(state, over), refused=view.refused)
 
     def _keep(self, plan: Plan, said: tuple[str, ...], view: View) -> None:
         self._views[plan, said] = view
@@ -164,7 +170,8 @@ def _seen(state: Any, over: bool | None = None) -> View:
     text = str(state.description if over is None else state.feedback).partition("\n>")[0]
     lines = "\n".join(line.strip() for line in text.splitlines() if line.strip())
     possible = tuple(sorted(state.admissible_commands or ()))
-    return View(lines, possible, bool(state.won), bool(over or state.won or state.lost))
+    room = HEADING.search(str(state.description))
+    return View(lines, possible, bool(state.won), bool(over or state.won or state.lost), room[1] if room else "")
 
 
 def key(plan: Plan) -> int:

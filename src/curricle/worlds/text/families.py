@@ -3,7 +3,8 @@
 `python -m curricle.worlds.text.families` tries every family and writes that list again. A family is in it up to the
 level at which, over some tasks: the stored answer scores 1; junk and the question itself score nothing; the same
 number gives the same task, in every process; tasks differ; and all of this takes seconds. Families whose scorer
-evaluates the answer as an expression are out: what a model writes is never run.
+evaluates the answer as an expression are out: what a model writes is never run. Where a scorer takes the right answer
+with another beside it the family is strict: an answer longer than the stored one is worth nothing.
 """
 
 import functools
@@ -47,13 +48,16 @@ NUMBERLESS = (
     "[nan, nan]",
 )
 JUNK = ("junk", "I do not know", "?", "{}", "[]", "null", "[[[[", "-", "\x00\u202e", "a" * 300, *NUMBERLESS)
+HEDGES = ("{0} or maybe something else entirely", "{0} or {1}", "{1} or {0}", "{0}, {1}")
+"""The right answer, and that of another task."""
+HEDGED = "a hedge scores"
 ENDLESS = re.compile(r"s?nan|inf(?:inity)?")
 POWER = re.compile(r"\d+(?:\.\d*)?e\+?\d+")
 LETTER = re.compile(r"[^\W\d_eij]")
 """A letter that stands in words and in no number: not those of 1e5 and 3j."""
 RUNS_CODE = re.compile(r"\b(eval|exec|parse_expr|sympify)\(")
 FAMILIES: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-"""Family: its group, how many levels of it are good, and how many attributes may be one level ahead."""
+"""Family: its group, how many levels of it are good, how many attributes may be one level ahead, whether strict."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -81,18 +85,30 @@ def puzzle(family: str, level: int, ahead: int, number: int) -> Any:
         return dataset(family, level, ahead)[number]
 
 
-def score(family: str, level: int, ahead: int, number: int, answer: str) -> float:
-    """How good an answer to a task is, in [0, 1]; an answer that breaks the scorer is worth nothing."""
+def score(family: str, level: int, ahead: int, number: int, answer: str, strict: bool | None = None) -> float:
+    """How good an answer to a task is, in [0, 1]; an answer that breaks the scorer is worth nothing.
+
+    With `strict` None the list says whether one longer than the stored answer is worth nothing, too.
+    """
+    if strict is None:
+        strict = bool(FAMILIES.get(family, {}).get("strict"))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             entry = puzzle(family, level, ahead, number)
             if endless(answer) and not endless(entry["answer"]):
                 return 0.0  # a distance to NaN is NaN, and min(1.0, NaN) is 1
+            if strict and _signs(answer) > _signs(entry["answer"]):
+                return 0.0
             found = float(dataset(family, level, ahead).score_answer(answer, entry=entry))
     except Exception:  # scorers parse the answer as they like, and break in as many ways
         return 0.0
     return min(1.0, found) if found >= LOW else 0.0  # NaN compares as no
+
+
+def _signs(text: str) -> int:
+    """How long a text is, white space apart."""
+    return len("".join(text.split()))
 
 
 def endless(text: str) -> bool:
@@ -103,7 +119,7 @@ def endless(text: str) -> bool:
     return bool(found) and not LETTER.search(rest)
 
 
-def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES) -> str:
+def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES, strict: bool | None = None) -> str:
     """Why a family is no good at a level, in words; empty where it is."""
     try:
         puzzles, again = dataset(family, level, ahead), dataset.__wrapped__(family, level, ahead)
@@ -119,11 +135,17 @@ def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES) -> str:
     if RUNS_CODE.search(inspect.getsource(type(puzzles).score_answer)):
         return "its scorer evaluates the answer"
     for number, entry in zip(numbers, entries, strict=True):
-        if not isinstance(entry["answer"], str) or score(family, level, ahead, number, entry["answer"]) < 1:
+        gold = entry["answer"]
+        if not isinstance(gold, str) or score(family, level, ahead, number, gold, strict) < 1:
             return "its own answer does not score 1"
         for junk in (*JUNK, entry["question"]):
-            if junk != entry["answer"] and score(family, level, ahead, number, junk):
+            if junk != gold and score(family, level, ahead, number, junk, strict):
                 return f"{junk[:20]!r} scores"
+    for number, entry in zip(numbers, entries, strict=True):  # after the others: to be strict is no cure for those
+        gold = entry["answer"]
+        other = next((one["answer"] for one in entries if one["answer"] != gold), "something else")
+        if any(score(family, level, ahead, number, hedge.format(gold, other), strict) == 1 for hedge in HEDGES):
+            return HEDGED
     return ""
 
 
@@ -134,14 +156,16 @@ def sweep() -> dict[str, dict[str, Any]]:
     signal.signal(signal.SIGVTALRM, _too_slow)
     found: dict[str, dict[str, Any]] = {}
     for family in sorted(set(DATASETS) - {"composite"}):
-        levels, why = 0, ""
-        while levels < (LEVELS if has_curriculum(family) else 1) and not (why := _in_time(family, levels, 0)):
-            levels += 1
+        most = LEVELS if has_curriculum(family) else 1
+        if strict := (tried := _levels(family, most, False))[1] == HEDGED:
+            tried = _levels(family, most, True)
+        levels, why = tried
         if why:
             print(f"{family}: out at level {levels}: {why}", file=sys.stderr)
         if levels:
             group = DATASETS[family][0].__module__.split(".")[1]
-            found[family] = {"group": group, "levels": levels, "ahead": _ahead(family, levels)}
+            found[family] = {"group": group, "levels": levels, "ahead": _ahead(family, levels, strict)}
+            found[family] |= {"strict": True} if strict else {}
     one, other = (elsewhere(found, seed) for seed in (1, 2))
     for family in [family for family in found if one[family] != other[family]]:
         print(f"{family}: out: it is another task in another process", file=sys.stderr)
@@ -177,21 +201,30 @@ def digests() -> None:
     print(f"\n{json.dumps(found)}")
 
 
-def _ahead(family: str, levels: int) -> int:
+def _levels(family: str, most: int, strict: bool) -> tuple[int, str]:
+    """How many levels are good, and why the next one is not."""
+    for level in range(most):
+        if why := _in_time(family, level, 0, strict):
+            return level, why
+    return most, ""
+
+
+def _ahead(family: str, levels: int, strict: bool) -> int:
     """How many attributes may be one level ahead, at every level but the highest; all of them would be that level."""
     from reasoning_gym.factory import create_curriculum
 
     most = min(AHEAD, len(create_curriculum(family).attributes) - 1) if levels > 1 else 0
     sound = itertools.takewhile(
-        lambda ahead: not any(_in_time(family, level, ahead) for level in range(levels - 1)), range(1, most + 1)
+        lambda ahead: not any(_in_time(family, level, ahead, strict) for level in range(levels - 1)),
+        range(1, most + 1),
     )
     return len(list(sound))
 
 
-def _in_time(family: str, level: int, ahead: int) -> str:
+def _in_time(family: str, level: int, ahead: int, strict: bool) -> str:
     signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)  # of our own time, so that a busy machine does not matter
     try:
-        return fault(family, level, ahead)
+        return fault(family, level, ahead, strict=strict)
     except TimeoutError as error:
         return str(error)
     finally:

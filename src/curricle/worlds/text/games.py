@@ -107,15 +107,20 @@ done. Any combination of knobs gives a game that can be won."""
         return Message(role="user", content=self._told(view, gold["hints"]))
 
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
-        """1 for a game that was won within the turns."""
+        """1 for a game that was won within the turns; a lost one is valid if at most half of its commands were refused.
+
+        The game does not tell a command that is none from one that is not possible where it is given.
+        """
         view, turns = self._played(task, transcript)
         if view.won:
             return Verdict(reward=1.0, skills=(task.skill,))
-        return Verdict(reward=0.0, why=f"not won after {turns} commands")
+        why = f"not won after {turns} commands" + (f", {view.refused} of them refused" if view.refused else "")
+        return Verdict(reward=0.0, why=why, valid=2 * view.refused <= turns and turns > 0)
 
     def state(self, task: Task, transcript: Sequence[Message]) -> str:
-        """What can be done: it tells where the player is, what lies there and what is carried; words need not."""
-        return "\n".join(sorted(self._played(task, transcript)[0].possible))
+        """Where the player is and what can be done: that tells what lies there and what is carried; words need not."""
+        view = self._played(task, transcript)[0]
+        return "\n".join([view.room, *sorted(view.possible)])
 
     def solution(self, task: Task) -> Sequence[str]:
         """The walkthrough."""
@@ -144,6 +149,6 @@ done. Any combination of knobs gives a game that can be won."""
 def command(text: str) -> str:
     """The command of an answer: what stands between <answer> and </answer>, or else its last line."""
     said = final_answer(text) or next(
-        (line for line in reversed(spoken(text[-4000:]).splitlines()) if line.strip()), ""
+        (line for line in reversed(spoken(text)[-4000:].splitlines()) if line.strip()), ""
     )
     return " ".join(said.lower().replace(" the ", " ").split()).strip("> .")[:200]

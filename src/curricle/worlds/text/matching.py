@@ -5,22 +5,21 @@ gold's or to one of its accepted alternatives. An argument may be left out where
 gold's value is the schema's default; one that gold leaves out may be given only with the schema's default.
 
 Text is compared as the Berkeley Function Calling Leaderboard does: in lower case, without spaces and , . / - _ * ^, and
-with both kinds of quotes as one; but numbers written as text must be equal as numbers, too: "1.5" is not "15". Calls
+with both kinds of quotes as one; but its numbers must be the same as well: "1.5 kg" is not "15 kg" (numerals.py). Calls
 are compared in any order unless gold is ordered; every call counts, so one right call among wrong ones is wrong.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import Field
 
 from curricle.records import Record
 from curricle.worlds.text.calls import Call
+from curricle.worlds.text.numerals import agree
 from curricle.worlds.text.schema import Json, Tool, arguments_fault, shown
 
 IGNORED = re.compile(r"[ ,./\-_*^]")
-NUMBER = re.compile(r"[+-]?\d[\d,]*(\.\d+)?|[+-]?\.\d+")
 
 
 class GoldCall(Record):
@@ -73,17 +72,27 @@ def difference(call: Call, gold: GoldCall, tools: Mapping[str, Tool]) -> str:
     return ""
 
 
-def same(one: Json, other: Json) -> bool:
-    """Whether two values are equal by the rules above."""
+def alike(one: str, other: str) -> bool:
+    """Whether two texts are equal by the rules above; those without a letter or a digit are as they are."""
+    plain = _plain(one)
+    return plain == _plain(other) and (agree(one, other) if plain else one.strip() == other.strip())
+
+
+def written_alike(one: str, other: str) -> bool:
+    """Whether two texts are equal but for case and white space."""
+    return one.casefold().split() == other.casefold().split()
+
+
+def same(one: Json, other: Json, text: Callable[[str, str], bool] = alike) -> bool:
+    """Whether two values are equal, texts by a rule of their own."""
     if isinstance(one, str) and isinstance(other, str):
-        numbers = [text for text in (one.strip(), other.strip()) if NUMBER.fullmatch(text)]
-        return _plain(one) == _plain(other) and len({Decimal(text.replace(",", "")) for text in numbers}) < 2
+        return text(one, other)
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(same(a, b, text) for a, b in zip(one, other, strict=True))
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(same(one[key], other[key], text) for key in one)
     return bool(one == other)
 
 

@@ -8,24 +8,29 @@ does guessing: where gold makes calls, one that ran has to come before the answe
 
 import functools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from curricle.hostile import hostile
 from curricle.records import Message
-from curricle.similarity import f1
+from curricle.similarity import f1, overlap
 from curricle.worlds.text.answers import final_answer
-from curricle.worlds.text.calls import Call, Unreadable, read_calls, write_calls
+from curricle.worlds.text.calls import CLOSE, OPEN, Call, Unreadable, read_calls, write_calls
 from curricle.worlds.text.catalogue import TOOLS
-from curricle.worlds.text.hostile import hostile
 from curricle.worlds.text.item import Item
-from curricle.worlds.text.matching import fault, same
-from curricle.worlds.text.schema import Json, arguments_fault, shown, tool_fault
+from curricle.worlds.text.matching import GoldCall, fault, same, written_alike
+from curricle.worlds.text.schema import Json, Tool, arguments_fault, shown, tool_fault, value_fault
 from curricle.worlds.text.simulators import SIMULATORS
 from curricle.worlds.text.simulators.base import State
 
 JUNK = ("", " ", "junk", "[", "{}", "null", "<tool_call></tool_call>", "<answer></answer>", "I cannot do that.")
 FORMS = ("{}", "<answer>{}</answer>", "<tool_call>{}</tool_call>", "```\n{}\n```")
 """Where an answer is looked for (answers.py, calls.py)."""
-FLOOR = 0.3
+QUOTED = re.compile(
+    r"""(?<!\w)(?:"([^"\n]+)"|'([^'\n]+)'|`([^`\n]+)`|\u201c([^\u201d\n]+)\u201d|\u2018([^\u2019\n]+)\u2019)(?!\w)"""
+)
+FLOOR, ECHOED = 0.5, 0.3
+"""Likeness of an answer that counts as none, and of an echo of the request that is too much."""
 Likeness = Callable[[str, str], float]
 
 
@@ -97,7 +102,7 @@ def weakness(item: Item) -> str:
 
     Junk and echoes are tried in all forms of an answer, and answers in words as if gold's calls had been made before.
     """
-    if found := hostile(item.model_dump()):
+    if found := hostile([item.model_dump(exclude={"before"}), *map(_earlier, item.before)]):
         return found
     if bad := next((wrong for tool in item.tools if (wrong := tool_fault(tool))), ""):
         return bad
@@ -106,7 +111,7 @@ def weakness(item: Item) -> str:
     for gold in item.calls:
         if gold.name not in item.known:
             return f"gold calls {shown(gold.name)}, which is none of the tools"
-        if wrong := arguments_fault(item.known[gold.name]["parameters"], gold.arguments):
+        if wrong := _gold_fault(gold, item.known[gold.name]):
             return f"gold calls {shown(gold.name)} wrongly: {wrong}"
     if item.lacks and (wrong := _not_lacking(item)):
         return wrong
@@ -121,11 +126,44 @@ def weakness(item: Item) -> str:
         return f"gold itself does not score 1: {judge(item, messages)[1]}"
     echoed = item.model_copy(update={"simulator": ""}) if item.answer else item
     prompt = [message.content for message in item.task().prompt]
-    for text in (*JUNK, *prompt, "\n".join(prompt), "\n".join(json.dumps(tool) for tool in item.tools)):
+    whole = (*JUNK, *prompt, "\n".join(prompt), "\n".join(json.dumps(tool) for tool in item.tools))
+    for text in dict.fromkeys((*whole, *_parts(item.request))):
         for said in (form.format(text) for form in FORMS):
-            if judge(echoed, [Message(role="assistant", content=said)])[0]:
+            if judge(echoed, [Message(role="assistant", content=said)], overlap, ECHOED)[0]:
                 return f"an answer that is junk or repeats the prompt scores: {shown(said)}"
     return ""
+
+
+def _earlier(message: Message) -> str:
+    """What was said before, without the marks of the calls that an agent made in it."""
+    return message.content.replace(OPEN, "").replace(CLOSE, "") if message.role == "assistant" else message.content
+
+
+def _parts(request: str) -> Iterator[str]:
+    """What of a request can be copied alone: lines, what stands in quotes, and JSON that is not empty."""
+    yield from (line.strip() for line in request.splitlines())
+    yield from (part for groups in QUOTED.findall(request) for part in groups if part)
+    for found in re.finditer(r"[\[{]", request):
+        try:
+            data, end = json.JSONDecoder().raw_decode(request, found.start())
+        except (ValueError, RecursionError):
+            continue
+        if data:
+            yield request[found.start() : end]
+
+
+def _gold_fault(gold: GoldCall, tool: Tool) -> str:
+    """What is wrong with a gold call: its arguments, other values that it accepts, or what it says may be left out."""
+    parameters = tool["parameters"]
+    if wrong := arguments_fault(parameters, gold.arguments):
+        return wrong
+    if unknown := [name for name in (*gold.accepted, *gold.optional) if name not in gold.arguments]:
+        return f"it accepts values of {shown(unknown[0])}, or leaves it out, which is none of its arguments"
+    if needed := [name for name in gold.optional if name in parameters.get("required", [])]:
+        return f"it may leave out {shown(needed[0])}, which its tool requires"
+    others = ((name, value) for name, values in gold.accepted.items() for value in values)
+    wrongs = (value_fault(parameters["properties"][name], value, name) for name, value in others)
+    return next((wrong for wrong in wrongs if wrong), "")
 
 
 def _not_lacking(item: Item) -> str:
@@ -136,7 +174,7 @@ def _not_lacking(item: Item) -> str:
         if call.name in item.known or call.name not in TOOLS:
             there = "at hand" if call.name in item.known else f"no tool of the catalogue: {', '.join(TOOLS)}"
             return f"the task lacks {shown(call.name)}, which is {there}"
-        if wrong := arguments_fault(TOOLS[call.name]["parameters"], call.arguments):
+        if wrong := _gold_fault(call, TOOLS[call.name]):
             return f"the task lacks a call of {shown(call.name)} that is wrong: {wrong}"
     return ""
 
@@ -157,7 +195,7 @@ def _gold_run(item: Item) -> str:
         state, result = simulator.run(state, gold.call)
         if "error" in result:
             return f"gold calls {gold.name} and is refused: {result['error']}"
-    unchanged = same(simulator.essence(state), simulator.essence(_begun(item.simulator, item.start)))
+    unchanged = same(simulator.essence(state), simulator.essence(_begun(item.simulator, item.start)), written_alike)
     return "gold changes nothing and no answer is asked for" if unchanged and not item.answer else ""
 
 
@@ -172,9 +210,9 @@ def _wrong_calls(item: Item, said: str) -> str:
 
 
 def _wrong_end(item: Item, said: Sequence[str]) -> str:
-    """Compare the end of the agent's calls with the end of gold's."""
+    """Compare the end of the agent's calls with the end of gold's: what was written is as it was to be written."""
     simulator = SIMULATORS[item.simulator]
-    right = same(simulator.essence(_after(item, said)), simulator.essence(_ended(item)))
+    right = same(simulator.essence(_after(item, said)), simulator.essence(_ended(item)), written_alike)
     return "" if right else "the end state is not gold's"
 
 
