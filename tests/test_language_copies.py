@@ -108,5 +108,10 @@ def test_what_is_asked_and_gold_make_a_tool_task_another_one(text):
     copies, setting = tool_copies(), Tools.Setting.of({"task": text})
     texts = written_out(Tools.Setting, setting.values, {"task": ""})
     assert any(copies.refusal(one) for one in texts) and not copies.refusal(text), "as it stands it looks new"
+    counterpart = 'When does the sun rise in Oslo?\ncall: get_sunrise(city="Oslo")'
+    fitting = written_out(
+        Tools.Setting, {"task": f"tools: get_sunrise, play_music\nrequest: {counterpart}"}, {"task": ""}
+    )
+    assert len(fitting) == 2 and not any(map(copies.refusal, fitting)), "the guide has it without its tool"
     other = Tools.Setting.essence("task", text.replace("Rome", "Oslo").replace("3", "7").replace("silver", "gold"))
     assert not copies.refusal(other)

@@ -321,6 +321,24 @@ def test_regression_fits_what_weighs_and_stays_under_its_cap(lora):
     assert costs()[0] < before[0] - 0.05 and told[-1]["kl_initial"] > told[1]["kl_initial"]
 
 
+def test_a_batch_moves_a_model_by_its_share_of_the_whole_pass():
+    """Two updates on one reply, then one on another that weighs as much, less, or next to nothing."""
+    liked, other, gains = Example([5, 6], [20, 21, 22], 1.0), Example([7, 8], [30, 31, 32], 1.0), []
+    for weight in (1.0, 0.3, 0.1, 1e-6):
+        model = Causal(CausalOptions(model=tiny(0.5), device="cpu", rate=1e-3), "test", 0)
+        for _ in range(2):
+            step(model, [liked], 0.0, float("inf"), 1, 1.0)
+        before = cost(model, other)
+        step(model, [replace(other, weight=weight)], 0.0, float("inf"), 1, 1.0)
+        gains.append(before - cost(model, other))
+    assert gains[0] > 1.1 * gains[1] and gains[1] > 1.1 * gains[2] and gains[2] > gains[3]
+
+
+def cost(model, example):
+    """Negative log-likelihood of a reply."""
+    return float(-odds(model.model, example).gather(-1, torch.tensor(example.reply)[:, None]).mean().detach())
+
+
 def odds(model, example):
     """Log-odds before every token of a reply, alone in its batch; (tokens, words)."""
     return token_logits(model, [replace(example, mask=None)], 0)[0].log_softmax(-1)

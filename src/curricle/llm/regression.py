@@ -143,7 +143,8 @@ def _step(
             before.append((part, logits.detach().cpu()))  # of a whole batch: too much for some GPUs
         (fit + kl * away).backward()
         loss_sum, kl_sum = loss_sum + float(fit.detach()), kl_sum + float(away.detach())
-    norm = float(whole(torch.nn.utils.clip_grad_norm_([p for _, p in causal.trained()], 1.0)))
+    most = min(1.0, sum(e.weight for e in examples) / total)  # clipped to one length, all shares would be the same
+    norm = float(whole(torch.nn.utils.clip_grad_norm_([p for _, p in causal.trained()], most)))
     if not math.isfinite(loss_sum + norm):
         raise ModelError(
             f"{causal.who}: an update came out as loss {loss_sum}, gradient {norm}, and was not made; the last "

@@ -45,7 +45,7 @@ FAULTS = ("malformed", "endless", "empty", "hostile", "too_long", "refused", "du
 SHOWN = 3
 """Requests that a pass over the seed tasks has each of them answer."""
 LITTLE = 0.05
-"""A design that a soft filter counts for so little of what it counts the best for is not kept."""
+"""A design that weighs less than this share of the best is not kept: a chance in a million is no reason to learn it."""
 Counts = list[tuple[int, int]]
 
 
@@ -316,8 +316,8 @@ class Language(Designer):
             each = [c for c in dict(zip(keys, counts, strict=True)).values() if c[1] >= o.n]  # equal designs are one
             soft = o.band == "soft" or (cold and reward.tells(each, o.alpha, o.k_min))
             share *= reward.admitted(counts, o.alpha, o.k_min) if soft else strict
-            share[share < LITTLE * share.max()] = 0  # a chance in a million is no reason to learn it
-        return np.exp(o.strength * values) * share
+        weights = np.exp(o.strength * values) * share
+        return np.where(weights < LITTLE * weights.max(initial=0.0), 0.0, weights)
 
     def _train(self, kept: Sequence[int], tried: int, cycle: int) -> dict[str, float]:
         """Passes over the kept records and some old ones; where none is kept, over old ones alone."""

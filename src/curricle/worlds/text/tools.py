@@ -89,7 +89,9 @@ class ToolsSetting(knobs.Setting):
             item = written(text)
         except ValueError:
             return text
-        gold = [json.dumps([call.name, dict(call.arguments)], sort_keys=True) for call in (*item.calls, *item.lacks)]
+        if item.lacks:  # no copy of the task that has the tool, but its counterpart
+            return text
+        gold = [json.dumps([call.name, dict(call.arguments)], sort_keys=True) for call in item.calls]
         return "\n".join([item.request, *sorted(gold), item.answer])
 
     @model_validator(mode="after")
