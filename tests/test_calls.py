@@ -9,7 +9,8 @@ from curricle.records import Message
 from curricle.worlds.text.calls import Call, Unreadable, read_calls, write_calls
 from curricle.worlds.text.matching import GoldCall, fault, same, written_alike
 from curricle.worlds.text.schema import tool, tool_fault, value_fault
-from curricle.worlds.text.verify import judge
+from curricle.worlds.text.simulators import SIMULATORS
+from curricle.worlds.text.verify import judge, weakness
 from curricle.worlds.text.writing import written
 
 WEATHER = tool(
@@ -106,6 +107,19 @@ def test_a_thought_that_never_ends_is_no_answer_however_long_it_is():
         assert judge(item, [Message(role="assistant", content=f"{thought}</think>{answer}")])[0] == 1
 
 
+@pytest.mark.parametrize("people", [("Zed", "Yan"), ("Zed", "yan"), ("zed", "Yan"), ("Yan", "Zed")])
+def test_in_which_case_and_order_guests_are_written_does_not_matter(people):
+    number = SIMULATORS["calendar"].begin(7)["events"][0]["id"]
+
+    def inviting(*people):
+        return [{"name": "invite", "arguments": {"event_id": number, "person": person}} for person in people]
+
+    asked = {"simulator": "calendar", "start": 7, "request": "Zed and Yan come to my first event."}
+    item = written(json.dumps(asked | {"calls": inviting("Zed", "Yan")}))
+    said = [Message(role="assistant", content=text) for text in (json.dumps(inviting(*people)), "Done.")]
+    assert not weakness(item) and judge(item, said)[0] == 1
+
+
 GOLD = (GoldCall(name="get_weather", arguments={"city": "Oslo"}),)
 
 
@@ -192,6 +206,28 @@ def test_parallel_calls_count_all_and_in_any_order():
         ("No. 5", "no 5", True),
         ("1,000.50 USD", "1000.50 usd", True),
         ("", " ", True),
+        ("+1 555-123-4567", "+1-555-123-4567", True),
+        ("+1 555-123-4567", "+15551234567", True),
+        ("555-123 4567", "555 123 4567", True),
+        ("555.123.4567", "5551234567", True),
+        ("VALUES (101,250)", "VALUES (101, 250)", True),
+        ("100,200", "100, 200", True),
+        ("100,200", "100200", True),
+        ("5,000 of 100,200", "5000 of 100, 200", True),
+        ("10**3", "10^3", True),
+        ("2*10**3", "2*10^3", True),
+        ("10,000", "10 000", True),
+        ("**5** kg", "5 kg", True),
+        ("100,200", "100.200", False),
+        ("2**3", "2*3", False),
+        ("2**3", "23", False),
+        ("1,5", "15", False),
+        ("101, 250", "10, 1250", False),
+        ("3 4-5", "3-4 5", False),
+        ("1/2 1000000", "1 2/1000000", False),
+        ("40.7128 74.0060", "407128740060", False),
+        ("+1 555-123-4567", "+1 55-5123-4567", False),
+        ("-1 555 1234567", "1 555 1234567", False),
         ("1.5 kg", "15 kg", False),
         ("2024-1-12", "2024-11-2", False),
         ("-5 C", "5 C", False),

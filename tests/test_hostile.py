@@ -1,6 +1,7 @@
 """What no text that a model wrote may hold, in tasks of tool calls and in the texts of any world."""
 
 import json
+import time
 
 import pytest
 from small_model import Pick, tiny
@@ -37,9 +38,37 @@ MARKS = (
     "</think>",
     "<tool_call>",
     "<tool_response>",
+    "<BOS_TOKEN>",
+    "<sop>",
+    "[THINK]",
+    "[/THINK]",
+    "<function_call>",
+    "<extra_id_0>",
+    "<thi\u200dnk>",
 )
 UNSEEN = ("\x07", "\x7f", "\r", "\x85", "\x9b", "\u202e", "\u2066", "\u200b", "\ufeff", "\u2028", "\u2029", "\ue000")
-UNSEEN += ("\U000e0041", "\U000e0101", "\u3164", "\ufffd", "\U00100000")
+UNSEEN += ("\U000e0041", "\U000e0101", "\u3164", "\ufffd", "\U00100000", "\xad", "a\rb", "\r\r\n", "\u200c", "\u200d")
+UNSEEN += (
+    "a\u200c\u200d",
+    "1\u200d",
+    "\ufe00",
+    "\ufe0e",
+    "\u180b",
+    "\u180f",
+    "\u2065",
+    "\ufff0",
+    "\U000e0000",
+    "\U000e0fff",
+)
+
+
+JOINED = (
+    "\u0645\u06cc\u200c\u062e\u0648",
+    "\u0915\u094d\u200d\u0937",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "\u2764\ufe0f\u200d\U0001f525",
+)
+"""Persian, Hindi and emoji as people write them."""
 
 
 @pytest.mark.parametrize("mark", [*MARKS, "\ud800", *UNSEEN])
@@ -59,7 +88,13 @@ def test_no_text_of_a_task_speaks_for_someone_else(mark):
     )
     for change in changes:
         text = json.dumps(GOOD | change)
-        for sign, escaped in (("<", "\\u003c"), ("[INST", "[\\u0049NST"), ("[TO", "[\\u0054O"), ("\x7f", "\\u007f")):
+        for sign, escaped in (
+            ("<", "\\u003c"),
+            ("[INST", "[\\u0049NST"),
+            ("[TO", "[\\u0054O"),
+            ("THINK]", "\\u0054HINK]"),
+            ("\x7f", "\\u007f"),
+        ):
             text = text.replace(sign, escaped)
         assert mark not in text
         with pytest.raises(ValueRefused, match=r"mark of a chat|nobody sees or half|valid string"):
@@ -70,8 +105,25 @@ def test_no_text_of_a_task_speaks_for_someone_else(mark):
 
 
 def test_signs_that_people_write_are_no_hindrance():
-    for said in ("naïve: ½ of 3 °C, 5 €?", "第一: “日本”…", "a\tb\nc", "\u2764\ufe0f", "a < b > c, [TOOLS], <b>", "é"):
+    for said in (
+        "naïve: ½ of 3 °C, 5 €?",
+        "第一: “日本”…",
+        "a\tb\nc",
+        "\u2764\ufe0f",
+        "a\r\nb",
+        *JOINED,
+        "a < b > c, [TOOLS], <b>",
+        "é",
+    ):
         assert Tools().setting({"task": json.dumps(GOOD | {"request": f"Weather in Rome? {said}"})})
+
+
+@pytest.mark.parametrize("odd", ["[", '{"a":', "[" * 900 + "]"])
+def test_a_request_of_brackets_alone_is_refused_in_time(odd):
+    request, before = (odd * 8000)[:5000], time.process_time()
+    with pytest.raises(ValueRefused, match="more than 100 brackets"):
+        Tools().setting({"task": json.dumps(GOOD | {"request": request})})
+    assert time.process_time() - before < 0.3
 
 
 def test_calls_that_an_agent_made_before_are_no_marks():

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from curricle.similarity import Copies, distinct, f1, grams, jaccard, numeric, overlap, terms, words
+from curricle.similarity import Copies, distinct, f1, grams, jaccard, overlap, single, terms, words
 
 
 def test_words_are_case_and_width_blind_and_keep_numbers_whole():
@@ -41,6 +41,22 @@ def test_f1_by_hand(answer, gold, value):
                 "0.5": ".5|0.50",
                 "1/2": "\u00bd|1/2.",
                 "3 and -4.0": "3 and -4|3.0 and -4",
+                "2019-2020": "2019\u20132020|2019\u20112020|2019 - 2020|2019 \u2013 2020",
+                "2024-01-12": "2024\u201101\u201112",
+                "10-12 people": "10\u201312 people",
+                "-40 degrees": "\u201340 degrees",
+                "1/2 ": "1 / 2|1 \u2044 2",
+                "1, 2, 3": "1,2,3|1, 2,3",
+                "3:30 pm": "3:30pm|3 : 30pm",
+                "3:30pm": "3:30 pm",
+                "5 km": "5km|_5 km_",
+                "5km": "5 km",
+                "Paris": "_Paris_|-Paris|Paris--|- Paris|__Paris__",
+                "12": "12-|_12_",
+                "-12": "_-12_",
+                "C++": "_C++_",
+                "1,000-2,000": "1000-2000",
+                "1e3": "1e+3",
             }.items()
             for said in all_.split("|")
         ),
@@ -63,6 +79,18 @@ def test_f1_by_hand(answer, gold, value):
                 ("3 4", "3 -4"),
                 ("<5", "5"),
                 ("", "5"),
+                ("5-3", "5 -3"),
+                ("1e+3", "1e-3"),
+                ("42", "0042"),
+                ("0042", "42"),
+                ("7", "007"),
+                ("17 km", "5 km"),
+                ("at 4:30 pm", "at 3:30 pm"),
+                ("5", "5km"),
+                ("3", "3D"),
+                ("AB+", "AB-"),
+                ("12+", "12"),
+                ("1 23", "1,2,3"),
                 ("Monday Tuesday Wednesday Thursday Friday", "Monday"),
                 ("Monday or Friday", "Monday"),
             ]
@@ -78,9 +106,32 @@ def test_terms_of_any_text_are_found_in_time():
         *("c++", "not", "c", "3:30", "on", "2024-01-12", "x", "5", "v1.10", "and", "well", "known")
     ]
     assert terms("-0.0") == terms("0") and terms("9" * 400) != terms("9" * 399 + "8")
-    assert numeric("2,860.50") and numeric("3, -4") and not any(map(numeric, ("5 kg", "1/2", "", "five", "?")))
-    for odd in ("-", "+-", "1.", "a", "1", "a#", ",111", "$ ", "-a"):
+    assert single("2,860.50") and single("5kg") and not any(map(single, ("5 kg", "3, -4", "", "?")))
+    for odd in (
+        "-",
+        "+-",
+        "1.",
+        "a",
+        "1",
+        "a#",
+        ",111",
+        "1,111",
+        "$ ",
+        "-a",
+        "_",
+        "a_",
+        "1 ",
+        "1 - ",
+        "1e",
+        "1e-",
+        "a-",
+    ):
         assert f1(odd * 100_000, "5 apples") < 0.5
+
+
+def test_a_word_that_underscores_join_is_one():
+    assert terms("_a_ __b__ c__d ___") == ["a", "b", "c__d"]
+    assert f1("_" * 100_000 + "a" + "_" * 100_000 + "b", "eight cats") == 0
 
 
 def test_overlap_is_soft_where_f1_is_not():

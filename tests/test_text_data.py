@@ -26,9 +26,9 @@ def gold(world, task):
 
 def test_bad_folders_are_named(tmp_path):
     with pytest.raises(UsageError, match="is no folder"):
-        likeness("embedding", str(tmp_path / "none"))("a", "b")
+        likeness("embedding", str(tmp_path / "none"))("a b", "b c")
     with pytest.raises(ModelError, match="cannot be loaded"):
-        likeness("embedding", str(tmp_path))("a", "b")
+        likeness("embedding", str(tmp_path))("a b", "b c")
     with pytest.raises(UsageError, match="has no file"):
         Tools(ToolsOptions(source="bfcl", data=str(tmp_path)))
     (tmp_path / "questions.jsonl").write_text('{"question": "a"}\n')

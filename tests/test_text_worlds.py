@@ -1,6 +1,7 @@
 """Contract of every text world: gold scores 1, nothing else does, and no answer breaks it."""
 
 import importlib
+import itertools
 import re
 import signal
 import subprocess
@@ -168,17 +169,33 @@ def test_a_hedge_is_no_answer(family):
     for task, other in zip(tasks, tasks[1:] + tasks[:1], strict=True):
         gold, level, place = task.gold["answer"], task.gold["level"], (task.gold["ahead"], task.gold["number"])
         said = [hedge.format(gold, other.gold["answer"] + ".") for hedge in HEDGES]
-        for text in said:
+        for text in (*said, *(joined.format(gold, other.gold["answer"]) for joined in families.JOINED)):
             assert world.score(task, [Message(role="assistant", content=f"<answer>{text}</answer>")]).reward == 0
-        paid += [score(family, level, *place, text, strict=False) for text in said]
+        paid += [score(family, level, *place, text, strict="") for text in said]
         assert world.score(task, [Message(role="assistant", content=f"<answer> {gold}\n</answer>")]).reward == 1
     assert 1.0 in paid or family == "figlet_font", "the scorer alone would pay for them"
 
 
 def test_a_family_whose_scorer_takes_hedges_is_strict_or_out():
-    assert fault("letter_jumble", 0, strict=False) == "a hedge scores" != fault("letter_jumble", 0, strict=True) == ""
-    assert fault("knights_knaves", 0, strict=False) == "'A very special islan' scores", "and strict is no cure for that"
-    assert "knights_knaves" not in FAMILIES
+    assert fault("letter_jumble", 0, strict="") == "a hedge scores" != fault("letter_jumble", 0, strict="parts") == ""
+    assert fault("time_intervals", 0, strict="parts") == "a hedge scores", "answers may be run together"
+    assert fault("advanced_geometry", 0, strict="length") == "to be strict refuses a right answer"
+    assert fault("knights_knaves", 0, strict="") == "'A very special islan' scores" and "knights_knaves" not in FAMILIES
+
+
+@pytest.mark.parametrize(
+    ("family", "change"),
+    [
+        ("advanced_geometry", lambda gold: re.sub(r"\d+\.\d+", lambda n: f"{float(n[0]):.3f}", gold)),
+        ("polynomial_equations", lambda gold: re.sub(r"\d+\.\d+", lambda n: f"{float(n[0]):.4f}", gold)),
+        ("fraction_simplification", lambda gold: r"$\dfrac{{{}}}{{{}}}$".format(*re.findall(r"\d+", gold))),
+        ("kakurasu", lambda gold: gold.replace(" ", ",")),
+    ],
+)
+def test_to_be_strict_refuses_no_right_answer(family, change):
+    for level, number in itertools.product((0, FAMILIES[family]["levels"] - 1), range(1000, 1030)):
+        gold = families.puzzle(family, level, 0, number)["answer"]
+        assert score(family, level, 0, number, change(gold)) == 1, (gold, change(gold))
 
 
 def test_families_that_are_known_to_be_bad_are_out(tmp_path, monkeypatch):

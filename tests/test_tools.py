@@ -274,6 +274,10 @@ def test_answers_in_words_are_soft():
         "Emily Bronte": (0.0, False),
         "Jane or Emily or Charlotte or Anne": (0.0, False),  # below the floor
     }
+    assert f1("Jane Bronte", "Jane Austen") == FLOOR
+    assert world.score(task, say("<answer>Jane Bronte</answer>")).reward == 0, "half is no more than the floor"
+    sure = Tools(ToolsOptions(floor=1))
+    assert sure.score(task, say("<answer>Jane Austen</answer>")).reward == 1
     assert world.score(task, say("Jane Austen")).reward == 0, "an answer is what stands between the marks"
     assert final_answer("<answer>a</answer> <answer> b </answer>") == "b" and final_answer("</answer>") == ""
 
@@ -340,7 +344,7 @@ LOOKS = [Call("list_folders", {}), Call("list_events", {}), Call("list_bills", {
 
 def soft(guess, gold):
     """What a guess earns after a look."""
-    return likeness if (likeness := f1(guess, gold)) >= FLOOR else 0.0
+    return likeness if (likeness := f1(guess, gold)) > FLOOR else 0.0
 
 
 def test_likeness_by_a_sentence_model_from_a_folder(tmp_path):
@@ -351,6 +355,8 @@ def test_likeness_by_a_sentence_model_from_a_folder(tmp_path):
     transformers.BertModel(transformers.BertConfig(vocab_size=21, **small)).save_pretrained(tmp_path)
     like = likeness("embedding", str(tmp_path))
     assert like("-5", "5") == 0 and like("5.0", "5") == 1, "numbers are compared as numbers"
+    exact = {"3:30": "3:31", "1/2": "2/1", "2024-01-12": "2024-01-13", "5 km": "17 km", "at 3 pm": "at 4 pm", "a": "b"}
+    assert not any(like(said, gold) for gold, said in exact.items()) and like("5km", "5 km") == 1
     assert like("a b", "a b") == pytest.approx(1) and 0 <= like("p", "a b") < 1 and like(" ", "a b") == 0
     world = Tools(ToolsOptions(likeness="embedding", sentence_model=str(tmp_path)))
     (task,) = world.tasks(world.setting({"task": '{"tools": [], "request": "?", "answer": "a b"}'}), 1, 0)

@@ -12,14 +12,25 @@ from collections.abc import Iterable, Sequence
 WORD = re.compile(r"\d+(?:[.,]\d+)+|\w+")
 """A word, or a number with its points and commas."""
 TERM = re.compile(
-    r"(?:(?<![\w)\]%.+-])[+-]+)?"  # a sign, which does not join two words
-    r"(?:\w*\d(?:[.,:/^*+-]\d\w*)+|\w+|(?<![\w.])\.\d\w*)"  # 3:30, 1/2 and 2024-01-12 are one each; a word; .5
-    r"(?:[+#-]++(?!\w))?|[<>≤≥≠]"  # C++, C#, A-
+    r"(?:(?<![\w)\]%.+-])[+-]++(?=\.?\d))?"  # the sign of a number, which does not join two words
+    r"(?:(?:\d++(?:\.\d++)?|(?<![\w.])\.\d++)e-?\d++(?!\w|[.:/^*+-]\d)"  # 1e-3
+    r"|\w*\d(?:[.:/^*+-]\d\w*)+|\w+|(?<![\w.])\.\d\w*)"  # 3:30, 1/2 and 2024-01-12 are one each; a word; .5
+    r"(?:[+#]++(?!\w)|(?:(?<=\b[^\W\d_])|(?<=\b[^\W\d_]{2}))-++(?!\w))?|[<>≤≥≠]"  # C++, C#, A-, but not well-
 )
-DECIMAL = re.compile(r"([+-]?)(\d{1,3}(?:,\d{3})+|\d*)(?:\.(\d+))?")
-CURRENCY = re.compile(r"(?<!\w)[$€£¥₹]\s?")
-ALIKE = str.maketrans("\u2212\u2044", "-/")
-"""The minus sign and the fraction slash."""
+MEASURED = re.compile(r"([+-]*\.?\d(?:[.:/^*+-]?\d)*)([^\W\d_]+)")
+"""A number and the letters that follow it: 5km, 3:30pm."""
+DECIMAL = re.compile(r"([+-]?)(\d*)(?:\.(\d+))?")
+THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!,?\d)")
+"""2,860, and not 1,2,3."""
+TIDY: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"(?<!\w)_++|(?<!_)_++(?!\w)"), ""),  # _Paris_
+    (re.compile(r"(?<!\w)[$€£¥₹]\s?"), ""),
+    (re.compile(r"(?<=\d)\s+([-/:])\s+(?=\d)"), r"\1"),  # 2019 - 2020, and not 5 -3
+    (re.compile(r"(?<=\de)\+(?=\d)"), ""),  # 1e+3
+)
+"""What is written in one way before terms are looked for."""
+ALIKE = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-") | {"\u2044": "/"})
+"""Hyphens, the dash of ranges, the minus sign and the fraction slash."""
 
 
 def words(text: str) -> list[str]:
@@ -30,25 +41,38 @@ def words(text: str) -> list[str]:
 def terms(text: str) -> list[str]:
     """The words of a text as answers are scored: signs that tell values apart stay, and a number has one form.
 
-    `$2,860.00` is `2860`; `-5`, `1/2`, `3:30` and `C++` are not `5`, `1 2`, `3 30` and `C`.
+    `$2,860.00` is `2860`, and `5km` is `5 km`; `-5`, `1/2`, `3:30` and `C++` are not `5`, `1 2`, `3 30` and `C`.
     """
+    parts = (part for term in _written(text) for part in _measured(term))
+    return [_number(part) or part for part in parts]
+
+
+def _written(text: str) -> list[str]:
+    """The terms of a text as they stand in it, a number with its unit as one."""
     plain = unicodedata.normalize("NFKC", text).casefold().translate(ALIKE)
-    return [_number(term) or term for term in TERM.findall(CURRENCY.sub("", plain))]
+    plain = THOUSANDS.sub(lambda number: number[0].replace(",", ""), plain)
+    for untidy, tidy in TIDY:
+        plain = untidy.sub(tidy, plain)
+    return TERM.findall(plain)
+
+
+def _measured(term: str) -> tuple[str, ...]:
+    return found.groups() if (found := MEASURED.fullmatch(term)) else (term,)
 
 
 def _number(term: str) -> str:
-    """A number in its one form; empty for a term that is none. By its digits, so that any length is exact."""
+    """A number in its one form; empty for a term that is none. By its digits, so that any length is exact.
+
+    `01` is `1`, but `0042` is a code, and none of `42`.
+    """
     found = DECIMAL.fullmatch(term)
     if not found or not any(map(str.isdecimal, term)):
         return ""
-    whole, part = found[2].replace(",", "").lstrip("0") or "0", (found[3] or "").rstrip("0")
-    sign = "-" if found[1] == "-" and (whole != "0" or part) else ""
+    whole, part = found[2], (found[3] or "").rstrip("0")
+    if len(whole) < 3 or found[3]:
+        whole = whole.lstrip("0") or "0"
+    sign = "-" if found[1] == "-" and (whole.strip("0") or part) else ""
     return f"{sign}{whole}.{part}" if part else f"{sign}{whole}"
-
-
-def numeric(text: str) -> bool:
-    """Whether a text is numbers and nothing else."""
-    return bool(found := terms(text)) and all(map(_number, found))
 
 
 def overlap(answer: str, gold: str) -> float:
@@ -64,12 +88,19 @@ def _overlap(said: Sequence[str], wanted: Sequence[str]) -> float:
 def f1(answer: str, gold: str) -> float:
     """How good an answer in words is: its `overlap` with gold, but all or nothing for one word, or numbers alone.
 
-    Who lists all days has named none, and half of a number is another number.
+    Who lists all days has named none, and half of a number is another number. So what of gold holds a digit has to be
+    in the answer as it is: 17 km are not half of 5 km.
     """
     said, wanted = terms(answer), terms(gold)
-    if len(wanted) == 1 or all(map(_number, wanted)):
+    if single(gold) or all(map(_number, wanted)):
         return float(bool(wanted) and said == wanted)
-    return _overlap(said, wanted)
+    exact = Counter(term for term in wanted if any(map(str.isdecimal, term)))
+    return _overlap(said, wanted) if exact <= Counter(said) else 0.0
+
+
+def single(text: str) -> bool:
+    """Whether a text is one term: a word, a number, a time, or a number with its unit and nothing between."""
+    return len(_written(text)) == 1
 
 
 def grams(text: str, n: int = 3) -> frozenset[tuple[str, ...]]:

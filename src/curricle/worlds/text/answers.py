@@ -1,8 +1,8 @@
 """Answers in words: where an agent's answer stands in what it says, and how like gold it is.
 
 Likeness is in [0, 1]: token F1 of `similarity.py`, or the cosine of an offline sentence model's embeddings, to which
-all numbers are alike: those are compared as numbers either way. Structured answers are matched exactly instead
-(matching.py). Both read the response only.
+all numbers are alike: gold that is one word, or holds a number, is compared by F1 either way. Structured answers are
+matched exactly instead (matching.py). Both read the response only.
 """
 
 import functools
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from curricle.errors import ModelError, UsageError
-from curricle.similarity import f1, numeric
+from curricle.similarity import f1, single
 from curricle.worlds.text.calls import spoken
 
 LONGEST = 20_000
@@ -37,7 +37,7 @@ def likeness(kind: str, model: str = "") -> Callable[[str, str], float]:
 
 
 def _cosine(folder: str, answer: str, gold: str) -> float:
-    if numeric(gold):
+    if single(gold) or any(map(str.isdecimal, gold)):
         return f1(answer, gold)
     if not answer.strip() or answer.strip() == gold.strip():
         return float(bool(answer.strip()))  # products of long vectors round

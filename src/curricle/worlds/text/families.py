@@ -4,7 +4,8 @@
 level at which, over some tasks: the stored answer scores 1; junk and the question itself score nothing; the same
 number gives the same task, in every process; tasks differ; and all of this takes seconds. Families whose scorer
 evaluates the answer as an expression are out: what a model writes is never run. Where a scorer takes the right answer
-with another beside it the family is strict: an answer longer than the stored one is worth nothing.
+with another beside it the family is strict: an answer of more parts than the stored one (words, numbers), or, where
+that is no cure, a longer one is worth nothing.
 """
 
 import functools
@@ -20,7 +21,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -50,14 +51,25 @@ NUMBERLESS = (
 JUNK = ("junk", "I do not know", "?", "{}", "[]", "null", "[[[[", "-", "\x00\u202e", "a" * 300, *NUMBERLESS)
 HEDGES = ("{0} or maybe something else entirely", "{0} or {1}", "{1} or {0}", "{0}, {1}")
 """The right answer, and that of another task."""
-HEDGED = "a hedge scores"
+JOINED = ("{0}{1}", "{0}|{1}", "{0}_{1}", "{0}.{1}", "{0}:{1}")
+"""The same with nothing between them that parts them: some scorers read the beginning only."""
+HEDGED, TOO_STRICT = "a hedge scores", "to be strict refuses a right answer"
 ENDLESS = re.compile(r"s?nan|inf(?:inity)?")
+PART = re.compile(r"\w+(?:[.:]\w+)*")
+FRACTION = re.compile(r"\\[dt]?frac")
+"""How LaTeX begins a fraction, which is no part of it."""
+DECIMAL = re.compile(r"(?<![\w.:])\d+\.\d+(?![\w:]|\.\d)")
 POWER = re.compile(r"\d+(?:\.\d*)?e\+?\d+")
 LETTER = re.compile(r"[^\W\d_eij]")
 """A letter that stands in words and in no number: not those of 1e5 and 3j."""
 RUNS_CODE = re.compile(r"\b(eval|exec|parse_expr|sympify)\(")
 FAMILIES: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-"""Family: its group, how many levels of it are good, how many attributes may be one level ahead, whether strict."""
+"""Family: its group, how many levels of it are good, how many attributes may be one level ahead, how it is strict."""
+SIZES: dict[str, Callable[[str], int]] = {
+    "parts": lambda text: len(PART.findall(FRACTION.sub(" ", text))),
+    "length": lambda text: len("".join(text.split())),
+}
+"""What of an answer may not be more than of the stored one, by how a family is strict."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -85,30 +97,25 @@ def puzzle(family: str, level: int, ahead: int, number: int) -> Any:
         return dataset(family, level, ahead)[number]
 
 
-def score(family: str, level: int, ahead: int, number: int, answer: str, strict: bool | None = None) -> float:
+def score(family: str, level: int, ahead: int, number: int, answer: str, strict: str | None = None) -> float:
     """How good an answer to a task is, in [0, 1]; an answer that breaks the scorer is worth nothing.
 
-    With `strict` None the list says whether one longer than the stored answer is worth nothing, too.
+    So is one that is more than the stored one by the measure `strict` of `SIZES`; which one, for None, the list says.
     """
     if strict is None:
-        strict = bool(FAMILIES.get(family, {}).get("strict"))
+        strict = FAMILIES.get(family, {}).get("strict", "")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             entry = puzzle(family, level, ahead, number)
             if endless(answer) and not endless(entry["answer"]):
                 return 0.0  # a distance to NaN is NaN, and min(1.0, NaN) is 1
-            if strict and _signs(answer) > _signs(entry["answer"]):
+            if strict and SIZES[strict](answer) > SIZES[strict](entry["answer"]):
                 return 0.0
             found = float(dataset(family, level, ahead).score_answer(answer, entry=entry))
     except Exception:  # scorers parse the answer as they like, and break in as many ways
         return 0.0
     return min(1.0, found) if found >= LOW else 0.0  # NaN compares as no
-
-
-def _signs(text: str) -> int:
-    """How long a text is, white space apart."""
-    return len("".join(text.split()))
 
 
 def endless(text: str) -> bool:
@@ -119,7 +126,7 @@ def endless(text: str) -> bool:
     return bool(found) and not LETTER.search(rest)
 
 
-def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES, strict: bool | None = None) -> str:
+def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES, strict: str | None = None) -> str:
     """Why a family is no good at a level, in words; empty where it is."""
     try:
         puzzles, again = dataset(family, level, ahead), dataset.__wrapped__(family, level, ahead)
@@ -144,8 +151,15 @@ def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES, strict: b
     for number, entry in zip(numbers, entries, strict=True):  # after the others: to be strict is no cure for those
         gold = entry["answer"]
         other = next((one["answer"] for one in entries if one["answer"] != gold), "something else")
-        if any(score(family, level, ahead, number, hedge.format(gold, other), strict) == 1 for hedge in HEDGES):
+        hedges = [hedge.format(gold, other) for hedge in HEDGES]
+        if strict:
+            others = [one["answer"] for one in entries if one["answer"] != gold]
+            hedges += [joined.format(gold, one) for joined in JOINED for one in others]
+        if any(score(family, level, ahead, number, hedge, strict) == 1 for hedge in hedges):
             return HEDGED
+        exact = DECIMAL.sub(r"\g<0>0", gold)  # a question may ask for more decimals than are stored
+        if score(family, level, ahead, number, exact, "") == 1 > score(family, level, ahead, number, exact, strict):
+            return TOO_STRICT
     return ""
 
 
@@ -157,15 +171,16 @@ def sweep() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for family in sorted(set(DATASETS) - {"composite"}):
         most = LEVELS if has_curriculum(family) else 1
-        if strict := (tried := _levels(family, most, False))[1] == HEDGED:
-            tried = _levels(family, most, True)
-        levels, why = tried
+        for strict in ("", *SIZES):
+            levels, why = _levels(family, most, strict)
+            if why not in (HEDGED, TOO_STRICT):
+                break
         if why:
             print(f"{family}: out at level {levels}: {why}", file=sys.stderr)
         if levels:
             group = DATASETS[family][0].__module__.split(".")[1]
             found[family] = {"group": group, "levels": levels, "ahead": _ahead(family, levels, strict)}
-            found[family] |= {"strict": True} if strict else {}
+            found[family] |= {"strict": strict} if strict else {}
     one, other = (elsewhere(found, seed) for seed in (1, 2))
     for family in [family for family in found if one[family] != other[family]]:
         print(f"{family}: out: it is another task in another process", file=sys.stderr)
@@ -201,7 +216,7 @@ def digests() -> None:
     print(f"\n{json.dumps(found)}")
 
 
-def _levels(family: str, most: int, strict: bool) -> tuple[int, str]:
+def _levels(family: str, most: int, strict: str) -> tuple[int, str]:
     """How many levels are good, and why the next one is not."""
     for level in range(most):
         if why := _in_time(family, level, 0, strict):
@@ -209,7 +224,7 @@ def _levels(family: str, most: int, strict: bool) -> tuple[int, str]:
     return most, ""
 
 
-def _ahead(family: str, levels: int, strict: bool) -> int:
+def _ahead(family: str, levels: int, strict: str) -> int:
     """How many attributes may be one level ahead, at every level but the highest; all of them would be that level."""
     from reasoning_gym.factory import create_curriculum
 
@@ -221,7 +236,7 @@ def _ahead(family: str, levels: int, strict: bool) -> int:
     return len(list(sound))
 
 
-def _in_time(family: str, level: int, ahead: int, strict: bool) -> str:
+def _in_time(family: str, level: int, ahead: int, strict: str) -> str:
     signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)  # of our own time, so that a busy machine does not matter
     try:
         return fault(family, level, ahead, strict=strict)

@@ -135,7 +135,7 @@ class ToolsOptions(records.Options):
     turns: int = Field(36, ge=1, description="Answers an attempt may take.")
     likeness: Literal["words", "embedding"] = Field("words", description="How answers in words are compared with gold.")
     sentence_model: str = Field("", description="Folder of a sentence model, for embeddings.")
-    floor: float = Field(FLOOR, ge=0, le=1, description="Likeness below this counts as none.")
+    floor: float = Field(FLOOR, ge=0, le=1, description="Likeness up to this counts as none, unless it is 1.")
     threshold: float = Field(0.8, ge=0, le=1, description="Reward from which an attempt counts as a success.")
 
 

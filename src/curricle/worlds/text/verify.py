@@ -30,14 +30,16 @@ QUOTED = re.compile(
     r"""(?<!\w)(?:"([^"\n]+)"|'([^'\n]+)'|`([^`\n]+)`|\u201c([^\u201d\n]+)\u201d|\u2018([^\u2019\n]+)\u2019)(?!\w)"""
 )
 FLOOR, ECHOED = 0.5, 0.3
-"""Likeness of an answer that counts as none, and of an echo of the request that is too much."""
+"""Up to which an answer's likeness counts as none, and above which an echo of the request is too much."""
+BRACKET, MOST = re.compile(r"[\[{]"), 100
+"""Where JSON may begin in a request, and at how many places at most: each is tried."""
 Likeness = Callable[[str, str], float]
 
 
 def judge(
     item: Item, transcript: Sequence[Message], likeness: Likeness = f1, floor: float = FLOOR
 ) -> tuple[float, str]:
-    """The reward of an attempt in [0, 1], and why it is not 1; likeness below the floor is none."""
+    """The reward of an attempt in [0, 1], and why it is not 1; likeness that is not above the floor is none."""
     said = [message.content for message in transcript if message.role == "assistant"]
     if not said:
         return 0.0, "no answer"
@@ -47,7 +49,7 @@ def judge(
     if wrong or not item.answer:
         return float(not wrong), wrong
     reward = likeness(final_answer(said[-1]), item.answer)
-    return reward * (reward >= floor), "" if reward == 1 else f"likeness {reward:.2f} to the answer"
+    return reward * (reward > floor or reward == 1), "" if reward == 1 else f"likeness {reward:.2f} to the answer"
 
 
 def follows(item: Item, transcript: Sequence[Message]) -> bool:
@@ -115,6 +117,8 @@ def weakness(item: Item) -> str:
             return f"gold calls {shown(gold.name)} wrongly: {wrong}"
     if item.lacks and (wrong := _not_lacking(item)):
         return wrong
+    if len(BRACKET.findall(item.request)) > MOST:
+        return f"a request of more than {MOST} brackets takes too long to check"
     if not _finite(item.model_dump()):
         return "a task has numbers that can be written, not NaN or infinite ones"
     if not item.simulator and bool(item.answer) == bool(item.tools):
@@ -143,7 +147,7 @@ def _parts(request: str) -> Iterator[str]:
     """What of a request can be copied alone: lines, what stands in quotes, and JSON that is not empty."""
     yield from (line.strip() for line in request.splitlines())
     yield from (part for groups in QUOTED.findall(request) for part in groups if part)
-    for found in re.finditer(r"[\[{]", request):
+    for found in BRACKET.finditer(request):
         try:
             data, end = json.JSONDecoder().raw_decode(request, found.start())
         except (ValueError, RecursionError):

@@ -40,7 +40,7 @@ class Calendar(Simulator):
 
     def essence(self, state: State) -> Json:
         """Events by time; the numbers that new ones got hang on the order of the calls and do not count."""
-        plain = [{**event, "guests": sorted(event["guests"]), "id": 0} for event in state["events"]]
+        plain = [{**event, "guests": sorted(event["guests"], key=str.casefold), "id": 0} for event in state["events"]]
         return sorted(plain, key=lambda event: (DAYS.index(event["day"]), event["hour"]))
 
     def methods(self) -> Mapping[str, Callable[..., Json]]:
