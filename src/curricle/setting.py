@@ -85,7 +85,10 @@ class Setting(BaseModel):
 
     @classmethod
     def essence(cls, name: str, text: str) -> str:
-        """What of a text knob makes it another one, where designers may write no copies; here, all of it."""
+        """What of a text knob makes it another one, where designers may write no copies; here, all of it.
+
+        Paragraphs of the guide are asked about, too: a text that cannot be read is its own essence.
+        """
         return text
 
     @classmethod
