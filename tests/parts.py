@@ -32,10 +32,8 @@ def small(cls):
     return type(cls.__name__, (cls,), {"Options": options})
 
 
-NEED_WEIGHTS = ("local-v1",)
-"""Designers that cannot be made without a file: swept by tests of their own."""
 DESIGNERS = [
-    *(small(cls) for id, cls in installed(Designer) if id not in NEED_WEIGHTS),
+    *(small(cls) for _, cls in installed(Designer)),
     find(Designer, f"{ROOT}/tests/toys.py:Chatty"),
 ]
 AGENTS = [*(small(cls) for _, cls in installed(Agent)), find(Agent, f"{ROOT}/tests/toys.py:Student")]

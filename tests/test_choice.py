@@ -79,22 +79,23 @@ def test_what_llm_means_for_each_designer():
         table = chosen(id=name)
         assert table["of"] == "llm-v1" and table["of_options"]["base_url"] == "http://h/v1"
     for bad in ({"id": "tutor"}, {"id": "random"}, {"id": "fixed", "of": "random"}):
-        with pytest.raises(UsageError, match="asks no such language model"):
+        with pytest.raises(UsageError, match="asks no language model"):
             chosen(**bad)
     with pytest.raises(UsageError, match="--llm names no model"):
         config.with_llm({"world": {"id": LADDER}}, "@http://h/v1")
 
 
-def test_the_embedded_model_has_a_designer_of_its_own(monkeypatch):
+def test_the_embedded_model_is_asked_by_the_llm_designer(monkeypatch):
     world = {"world": {"id": LADDER}}
-    for name, model in (("local", ""), ("local:/a.gguf", "/a.gguf")):
-        for designer in ({}, {"id": "auto"}, {"id": "local"}):
+    for name in ("local", "local:/a.gguf"):
+        for designer in ({}, {"id": "auto"}, {"id": "llm"}):
             table = config.resolve(config.with_llm(world | {"designer": designer}, name)).to_toml()["designer"]
-            assert (table["id"], table["model"]) == ("local-v1", model)
+            assert (table["id"], table["model"]) == ("llm-v1", name)
         of = config.resolve(config.with_llm(world | {"designer": {"id": "fixed"}}, name)).to_toml()["designer"]
-        assert (of["of"], of["of_options"]["model"]) == ("local-v1", model)
+        assert (of["of"], of["of_options"]["model"]) == ("llm-v1", name)
         monkeypatch.setenv("CURRICLE_LLM", name)
-        assert config.resolve(world).to_toml()["designer"]["id"] == "local-v1"
+        table = config.resolve(world).to_toml()["designer"]
+        assert (table["id"], table["model"]) == ("llm-v1", name)
         monkeypatch.delenv("CURRICLE_LLM")
 
 

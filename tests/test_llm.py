@@ -287,5 +287,5 @@ def test_a_key_that_is_missing_stops_a_run_before_it_spends_anything():
 
 def test_the_embedded_model_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(UsageError, match=r"pip install 'curricle\[local\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'curricle\[embedded\]'"):
         llm(LADDER(), model="local").propose(LADDER().brief(1, 4), 2, Bench(LADDER()))

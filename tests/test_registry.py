@@ -6,6 +6,7 @@ import sys
 import pytest
 from parts import ROOT
 
+from curricle import config
 from curricle.agent import Agent
 from curricle.designer import Designer
 from curricle.errors import PluginError, UsageError
@@ -129,6 +130,16 @@ def test_the_list_shows_broken_plugins_and_goes_on(plugin):
 def test_unknown_names_suggest_the_nearest(kind, name, message):
     with pytest.raises(UsageError, match=message):
         find(kind, name)
+
+
+@pytest.mark.parametrize("name", ["local", "local-v1"])
+def test_a_designer_that_was_removed_says_what_to_use_instead(name, tmp_path):
+    message = f"the designer '{name}' was removed; use --designer tutor, .* or --llm local"
+    with pytest.raises(UsageError, match=message):
+        find(Designer, name)
+    (tmp_path / "config.toml").write_text(f'[world]\nid = "crafter-v1"\n[designer]\nid = "{name}"\nmodel = ""\n')
+    with pytest.raises(UsageError, match=message):
+        config.resume(tmp_path)
 
 
 def test_nothing_is_imported_before_it_is_asked_for():

@@ -157,6 +157,15 @@ def test_designs_that_are_equal_long_or_by_another(world, tmp_path):
     assert "has no designs to show: random-v1 has made none so far" in str(done.exception)
 
 
+def test_a_part_of_a_cycle_by_the_fallback_is_said(world, tmp_path):
+    make(world, tmp_path / "run", cycles=1, designs=3, final=0)
+    file = tmp_path / "run" / "designs.jsonl"
+    first, *others = file.read_text().splitlines()
+    first = first.replace('"by": "tutor-v1", "changed": []', '"by": "x", "changed": ["y"]')
+    file.write_text("\n".join([first, *others, ""]))
+    assert "1 of 3 designs of cycle 1 are by x instead of tutor-v1" in said("show", tmp_path / "run")
+
+
 def test_a_run_without_scores_is_left_out_of_a_comparison(world, tmp_path):
     empty, whole = make(world, tmp_path / "empty"), make(world, tmp_path / "whole")
     cut(empty, 0)

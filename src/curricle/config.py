@@ -159,17 +159,15 @@ def with_llm(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The same config with this language model: as its designer, or as the source of its designer's proposals."""
     table = _table(config, "designer")
     id = str(table.get("id", AUTO))
-    speaker, given = choose.speaker(choose.named(name), str(table.get("of", id)))
+    given = choose.named(name)
     if id == AUTO:
-        return {**config, "designer": {**(table if speaker == "llm" else {}), "id": speaker, **given}}
+        return {**config, "designer": {**table, "id": "llm", **given}}
     kind = find(Designer, id)
     if issubclass(kind.Options, ModelOptions):
-        return {**config, "designer": {**table, **choose.named(name)}}
-    if kind is find(Designer, speaker):
         return {**config, "designer": {**table, **given}}
-    source = str(table.get("of", speaker))
-    if not issubclass(kind.Options, OfOptions) or find(Designer, source) is not find(Designer, speaker):
-        raise UsageError(f"--llm: the designer {id} asks no such language model; leave it out, or use --designer llm")
+    source = str(table.get("of", "llm"))
+    if not issubclass(kind.Options, OfOptions) or find(Designer, source) is not find(Designer, "llm"):
+        raise UsageError(f"--llm: the designer {id} asks no language model; leave it out, or use --designer llm")
     return {**config, "designer": {**table, "of": source, "of_options": {**table.get("of_options", {}), **given}}}
 
 
@@ -343,8 +341,7 @@ def _chosen(table: dict[str, Any]) -> tuple[dict[str, Any], str]:
     if table.get("model"):
         return {**table, "id": "llm"}, "auto: a model is configured"
     if found := choose.from_environment():
-        speaker, given = choose.speaker(found)
-        return {**given, **(table if speaker == "llm" else {}), "id": speaker}, f"auto: {choose.VARIABLE} names a model"
+        return {**found, **table, "id": "llm"}, f"auto: {choose.VARIABLE} names a model"
     return {"id": "tutor"}, f"auto: no language model is configured, {choose.VARIABLE} is not set"
 
 

@@ -42,7 +42,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "llm-v1": "curricle.designers.llm:LLM",
         "tutor-v1": "curricle.designers.tutor:Tutor",
         "policy-v1": "curricle.designers.policy:Policy",
-        "local-v1": "curricle.designers.local:Local",
         "language-v1": "curricle.designers.language:Language",
     },
     "agents": {
@@ -53,6 +52,14 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "grpo-v1": "curricle.agents.grpo:GRPO",
     },
 }
+
+REMOVED: dict[str, dict[str, str]] = {
+    "designers": {
+        "local-v1": "use --designer tutor, which designs better and needs no language model, or --llm local, "
+        "with which the designer llm asks the embedded model",
+    },
+}
+"""Ids that earlier versions had, by kind, with what to use instead."""
 
 
 def find(kind: type[T], name: str) -> type[T]:
@@ -71,6 +78,9 @@ def find(kind: type[T], name: str) -> type[T]:
             raise UsageError(f"{name!r} is a file: name the {what} in it, as in {name}:Class")
         if path.is_dir() and (path / "config.toml").exists():
             raise UsageError(f"{name!r} is a run folder, no {what}: curricle resume {name} goes on with it")
+        for id, instead in REMOVED.get(_group(kind), {}).items():
+            if name in (id, id.rpartition("-v")[0]):
+                raise UsageError(f"the {what} {name!r} was removed; {instead}")
         raise UsageError(f"there is no {what} {name!r}: {nearest(name, [*known, *bare])}")
     return _load(kind, newest, known[newest])
 

@@ -45,16 +45,6 @@ def from_environment() -> dict[str, Any]:
     return {key: value for key, value in given.items() if value}
 
 
-def speaker(given: dict[str, Any], asking: str = "") -> tuple[str, dict[str, Any]]:
-    """The designer that can talk to a model, and the options that name the model to it."""
-    kind, _, place = str(given["model"]).partition(":")
-    if kind == "local":  # the embedded model is too small for JSON
-        return "local", {"model": place} if place else {}
-    if kind == "replay" and asking in ("local", "local-v1"):
-        return "local", given
-    return "llm", given
-
-
 def settled(options: M, what: str) -> M:
     """Options that no longer depend on the environment or the current folder: what a run keeps."""
     if not options.model:

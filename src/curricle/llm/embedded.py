@@ -17,9 +17,6 @@ from curricle.llm import weights
 from curricle.llm.model import Model
 from curricle.records import Exchange, Frozen, Message
 
-TAUGHT = "curricle.taught"
-"""Key in a GGUF file's metadata: the world whose lines it was tuned to write."""
-
 
 class Embedded(Model):
     """A GGUF file that answers prompts; the stock one unless a path is given."""
@@ -34,7 +31,7 @@ class Embedded(Model):
         threads: int = 1,
     ) -> None:
         if find_spec("xllamacpp") is None:
-            raise UsageError("the embedded model needs xllamacpp: pip install 'curricle[local]'")
+            raise UsageError("the embedded model needs xllamacpp: pip install 'curricle[embedded]'")
         self.path = Path(path).expanduser() if path else weights.stock()
         if not self.path.is_file():
             raise ModelError(f"there is no model file {self.path}")
@@ -50,24 +47,8 @@ class Embedded(Model):
         """Its file and the beginning of its hash."""
         return f"{self.path.name} ({self.sha256[:8]})"
 
-    @cached_property
-    def taught(self) -> str:
-        """The world whose lines it was tuned to write, if any."""
-        if self.sha256 == weights.SHA256:
-            return ""
-        from curricle.llm.convert import metadata
-
-        return str(metadata(self.path).get(TAUGHT, ""))
-
-    def reply(
-        self,
-        prompt: Sequence[Message],
-        *,
-        schema: Mapping[str, Any] | None = None,
-        seed: int = 0,
-        grammar: str | None = None,
-    ) -> Exchange:
-        """Answer; the same seed gives the same answer. A grammar in GBNF holds it to a format, as a schema does."""
+    def reply(self, prompt: Sequence[Message], *, schema: Mapping[str, Any] | None = None, seed: int = 0) -> Exchange:
+        """Answer a prompt; a JSON schema constrains the answer. The same seed gives the same answer."""
         request: dict[str, Any] = {
             "messages": [{"role": message.role, "content": message.content} for message in prompt],
             "max_tokens": self.longest,
@@ -78,8 +59,6 @@ class Embedded(Model):
         if schema is not None:
             form = {"name": "reply", "schema": dict(schema), "strict": True}
             request["response_format"] = {"type": "json_schema", "json_schema": form}
-        elif grammar is not None:
-            request["grammar"] = grammar
         answer = self._server.handle_chat_completions(request)
         if "error" in answer:
             problem = str(answer["error"].get("message", answer["error"]))

@@ -21,22 +21,15 @@ class Recorded(Model):
 
     live = False
 
-    def __init__(self, folder: Path, used: Sequence[Exchange] = (), cycle: int | None = None) -> None:
-        """Answers of all cycles, or of one: prompts that do not say their cycle may come again in another."""
+    def __init__(self, folder: Path, used: Sequence[Exchange] = ()) -> None:
         read_config(folder)  # says so if this is no run folder
         self.name = f"replay of {folder.name}"
         self.answers: dict[tuple[Message, ...], deque[Exchange]] = {}
-        for step, exchange in read_exchanges(folder):
-            if cycle not in (None, step.cycle):
-                continue
+        for _, exchange in read_exchanges(folder):
             self.answers.setdefault(exchange.prompt, deque()).append(exchange)
         for exchange in used:
             if left := self.answers.get(exchange.prompt):
                 left.popleft()
-
-    def knows(self, prompt: Sequence[Message]) -> bool:
-        """Whether this prompt was ever answered."""
-        return tuple(prompt) in self.answers
 
     def reply(self, prompt: Sequence[Message], *, schema: Mapping[str, Any] | None = None, seed: int = 0) -> Exchange:
         """The next recorded answer to this very prompt."""

@@ -137,7 +137,7 @@ def _from_hub(folder: Path, new: IO[bytes]) -> None:
     try:
         from huggingface_hub import hf_hub_download
     except ImportError as error:
-        raise ModelError("the hub needs huggingface_hub: pip install 'curricle[local]'") from error
+        raise ModelError("the hub needs huggingface_hub: pip install 'curricle[embedded]'") from error
     try:
         found = hf_hub_download(HUB, NAME, revision=REVISION, local_dir=folder)
     except Exception as error:  # its own errors are many, and all mean the same here
