@@ -5,6 +5,8 @@ down (a full disk, a service that is out) is dismissed with a warning while the 
 """
 
 import importlib
+import importlib.util
+import logging
 import shutil
 import time
 import warnings
@@ -17,8 +19,12 @@ from pydantic import Field
 from curricle.errors import UsageError
 from curricle.records import Options
 
+LOG = logging.getLogger("curricle")
 FLUSH = 10.0
 """Seconds after which an event file is flushed to the disk."""
+WITHOUT_TENSORBOARD = (
+    "no TensorBoard events are written: pip install 'curricle[tensorboard]', or set log.tensorboard = false"
+)
 
 
 class Watcher:
@@ -118,7 +124,9 @@ class Tracker(Watcher):
 class Log(Options):
     """Who else is told about the figures in `metrics.jsonl`."""
 
-    tensorboard: bool = Field(True, description="Write TensorBoard event files into the run folder.")
+    tensorboard: bool = Field(
+        True, description="Write TensorBoard event files into the run folder, where tensorboardX is installed."
+    )
     wandb: str = Field("", description="Project to log to with Weights & Biases; empty: do not.")
     trackio: str = Field("", description="Project to log to with trackio; empty: do not.")
 
@@ -126,6 +134,10 @@ class Log(Options):
         self, name: str, events: Path, past: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
     ) -> list[Watcher]:
         """Start the loggers that are switched on; `past` are the figures that a resumed run already has."""
-        members: list[Watcher] = [TensorBoard(events, past)] if self.tensorboard else []
+        members: list[Watcher] = []
+        if self.tensorboard and importlib.util.find_spec("tensorboardX") is not None:
+            members.append(TensorBoard(events, past))
+        elif self.tensorboard:  # nothing is lost: a resume with tensorboardX writes the events of the whole run
+            LOG.warning(WITHOUT_TENSORBOARD)
         trackers = {"wandb": self.wandb, "trackio": self.trackio}
         return members + [Tracker(package, project, name, config) for package, project in trackers.items() if project]

@@ -5,6 +5,7 @@ with a 400; it is then left out of the next request. The key is read from the en
 out of everything that comes back, so that no file, log or message can hold it.
 """
 
+import importlib.util
 import json
 import os
 import re
@@ -29,6 +30,8 @@ class Endpoint(Model):
     """A model behind an HTTP address."""
 
     def __init__(self, options: ModelOptions, without: set[str] | None = None) -> None:
+        if importlib.util.find_spec("openai") is None:
+            raise UsageError(f"{options.model} at an endpoint needs openai: pip install 'curricle[endpoints]'")
         self.options = options
         self.url = options.base_url or OPENAI
         self.name = f"{options.model} at {urlsplit(self.url).netloc}"
