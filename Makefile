@@ -1,9 +1,11 @@
 # Every target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt.
+# `make core` has its own in .venv-core, without the extras.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+CORE := .venv-core
 
-.PHONY: demo test lint format clean
+.PHONY: demo test core lint hooks format clean
 
 demo: $(READY)  ## EnvGen's whole schedule in Crafter, from symbols, in minutes: the table of skills over cycles
 	$(BIN)/curricle run crafter
@@ -11,21 +13,30 @@ demo: $(READY)  ## EnvGen's whole schedule in Crafter, from symbols, in minutes:
 test: $(READY)  ## all tests
 	$(BIN)/pytest
 
-lint: $(READY)  ## style, types and the direction of imports
+core: $(CORE)/ready  ## the tests that need no extra, where none is installed; the others skip themselves
+	$(CORE)/bin/pytest
+
+lint: $(READY)  ## style, spelling, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+hooks: $(READY)  ## check style, spelling and types before each commit
+	$(BIN)/pre-commit install
 
 format: $(READY)  ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv $(CORE) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
-$(READY): pyproject.toml constraints.txt
+$(READY): EXTRAS := dev
+$(CORE)/ready: EXTRAS := test
+$(READY) $(CORE)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Curricle needs Python 3.11 or newer: make PYTHON=...")'
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
-	touch $(READY)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	touch $@

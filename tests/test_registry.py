@@ -143,9 +143,6 @@ def test_a_designer_that_was_removed_says_what_to_use_instead(name, tmp_path):
 
 
 def test_nothing_is_imported_before_it_is_asked_for():
-    heavy = ("gymnasium", "numba", "torch", "transformers", "openai", "tensorboardX")
-    code = f"import sys, curricle; print([m for m in {heavy} if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
     parts = ("curricle.worlds", "curricle.agents", "curricle.designers")
     code = f"import sys, curricle.registry; print([m for m in sys.modules if m.startswith({parts})])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

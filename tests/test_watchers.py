@@ -12,7 +12,7 @@ from parts import ROOT
 from curricle import config
 from curricle.errors import UsageError
 from curricle.run import read_metrics
-from curricle.watcher import TensorBoard, Tracker, Watcher, Watchers
+from curricle.watcher import WITHOUT_TENSORBOARD, TensorBoard, Tracker, Watcher, Watchers
 
 PLAIN = {
     "world": {"id": f"{ROOT}/examples/vault.py:Vault"},
@@ -48,6 +48,20 @@ def test_an_event_file_that_cannot_be_written_stops_nothing(tmp_path, monkeypatc
         board.writer._py_recordio_writer._writer = full
         with pytest.warns(UserWarning, match="TensorBoard is dismissed, the run goes on: OSError: .* No space left"):
             Watchers([board]).report(1, 1, {"a/b": 1.0})
+
+
+def test_a_run_without_the_extra_goes_on_and_a_resume_with_it_writes_all_events(tmp_path, monkeypatch, caplog):
+    folder = tmp_path / "run"
+    explicit = PLAIN | {"log": {"tensorboard": True}}
+    with monkeypatch.context() as absent:
+        absent.setitem(sys.modules, "tensorboardX", None)
+        config.start(config.resolve(explicit), folder)
+    lines = [record.getMessage() for record in caplog.records if "TensorBoard" in record.getMessage()]
+    assert lines == [WITHOUT_TENSORBOARD]
+    assert not (folder / "tensorboard").exists()
+    pytest.importorskip("tensorboardX")
+    config.resume(folder)
+    assert seen(folder) == written(folder)
 
 
 def seen(folder):
