@@ -3,8 +3,8 @@
     python benchmarks/agents.py [--view symbols] [--seconds 20] [--json] [--profile]
 
 Prints, for symbols and for pixels, steps/s end to end (world, network and update together) and the share of each in
-lane 0, beside a GPU in all lanes (with `ahead` the update is beside it), next to Stable-Baselines3's PPO on the
-reference `crafter` from pixels in the same run, where it is installed (the extra `benchmarks`).
+lane 0, beside a GPU in all lanes, next to Stable-Baselines3's PPO on the reference `crafter` from pixels in the same
+run, where it is installed (the extra `benchmarks`).
 On a CPU pixels are learnt with a small network (`--set channels=[64,128,128] blocks=2` for the papers'), on a GPU with
 the papers'. With `--json` the last line is one object: symbols and pixels, each with steps_per_s, reference and ratio.
 `--profile` adds, on a GPU, the kernels of two more rollouts by the time they take.
@@ -37,7 +37,7 @@ THREADS = {"symbols": 4, "pixels": 1} if torch.cuda.is_available() else {"symbol
 
 
 class Stopwatch:
-    """Seconds that lane 0 spent in some methods, and a thread that learns beside it; other lanes are not counted."""
+    """Seconds that lane 0 spent in some methods; other lanes are not counted."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -47,7 +47,7 @@ class Stopwatch:
         inner: Callable[..., Any] = getattr(owner, method)
 
         def timed(*given: Any, **named: Any) -> Any:
-            if name != "update" and threading.current_thread() is not threading.main_thread():  # another lane
+            if threading.current_thread() is not threading.main_thread():  # another lane
                 return inner(*given, **named)
             start = time.perf_counter()
             try:
@@ -65,7 +65,7 @@ def ours(
     world = Crafter(Crafter.Options(observation=view, threads=threads))
     options = (GPU if torch.cuda.is_available() else CPU)[view] | changes
     agent = ppo.PPO(world, ppo.PPOOptions(**options))
-    watch.watch(agent, "_descend_alone" if agent.options.ahead or agent.device.type == "cuda" else "_update", "update")
+    watch.watch(agent, "_descend_alone" if agent.device.type == "cuda" else "_update", "update")
     rollout = agent.options.steps * agent.options.environments
     design = [world.unaltered()]
     agent.practise(design, 2 * rollout, seed=0, report=lambda done, figures: None)

@@ -100,7 +100,7 @@ def runs(args: argparse.Namespace) -> None:
     """The same of whole runs: score over all training episodes, reward of the last ones, score over test episodes."""
     found = defaultdict[tuple[Any, ...], list[dict[str, Any]]](list)
     for row in (json.loads(text) for file in args.files for text in Path(file).read_text().splitlines()):
-        found[tuple(row["config"]["agent"][name] for name in SHAPE)].append(row)
+        found[tuple(row["config"]["agent"].get(name, 0.0) for name in SHAPE)].append(row)
     print(
         "| environments of steps | passes | minibatches | rate | `ahead` | seeds | score | late reward | test score |"
     )

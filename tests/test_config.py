@@ -1,10 +1,16 @@
 """Config files, overrides, and the errors that name what is wrong."""
 
+import logging
+
 import pytest
 from parts import ROOT
 
 from curricle.config import load, override, resolve
+from curricle.designer import Designer
 from curricle.errors import CurricleError, UsageError
+from curricle.loop import Schedule
+from curricle.records import Options, ValueRefused, checked
+from curricle.registry import find
 
 VAULT = f"{ROOT}/examples/vault.py:Vault"
 
@@ -169,3 +175,102 @@ def test_bad_files_are_named(tmp_path):
         resolve({})
     with pytest.raises(UsageError, match=r"agent = 3 must be a table"):
         resolve({"world": {"id": VAULT}, "agent": 3})
+
+
+@pytest.fixture
+def renamed(monkeypatch):
+    """Some options get old names, as if they had been renamed."""
+    names = {Schedule: {"rounds": "cycles"}, find(Designer, "tutor").Options: {"stretch": "reach"}}
+    names[resolve(load(VAULT)).agent.Options] = {"speed": "rate", "pace": "rate"}
+    for kind, table in names.items():
+        monkeypatch.setattr(kind, "renamed", table, raising=False)
+
+
+def of_agent(plain):
+    return resolve(plain).to_toml()["agent"]
+
+
+def test_old_names_of_options_are_read_with_a_note(renamed, caplog):
+    plain = {"world": {"id": VAULT}, "agent": {"id": "tabular", "speed": 0.3}, "schedule": {"rounds": 2}}
+    config = resolve(plain)
+    assert config.agent_options.rate == 0.3 and config.schedule.cycles == 2
+    notes = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert notes == [
+        "[agent] tabular: the option speed is called rate now",
+        "[schedule]: the option rounds is called cycles now",
+    ]
+    assert "speed" not in config.to_toml()["agent"] and "rounds" not in config.to_toml()["schedule"]
+    caplog.clear()
+    assert resolve(config.to_toml()).to_toml() == config.to_toml() and not caplog.records
+
+
+def test_an_old_name_goes_before_what_is_suggested_under_the_new_one(renamed, monkeypatch):
+    world = resolve(load(VAULT)).world
+    monkeypatch.setattr(world, "suggests", {"agent": {"rate": 0.9}, "schedule": {"cycles": 7}})
+    plain = {"world": {"id": VAULT}, "agent": {"speed": 0.3}, "schedule": {"rounds": 2}}
+    assert of_agent(plain)["rate"] == 0.3 and resolve(plain).schedule.cycles == 2
+    assert of_agent({"world": {"id": VAULT}})["rate"] == 0.9
+    monkeypatch.setattr(world, "suggests", {"agent": {"speed": 0.9}})
+    assert of_agent({"world": {"id": VAULT}})["rate"] == 0.9
+    assert of_agent({"world": {"id": VAULT}, "agent": {"rate": 0.3}})["rate"] == 0.3
+
+
+def test_both_names_of_an_option_are_an_error(renamed):
+    for section, given in {"agent": {"speed": 0.3, "rate": 0.3}, "schedule": {"rounds": 2, "cycles": 2}}.items():
+        old, new = given
+        with pytest.raises(UsageError, match=rf"\[{section}\].*: {old} is the old name of {new}, .* keep only {new}"):
+            resolve({"world": {"id": VAULT}, section: given})
+    with pytest.raises(UsageError, match="speed and pace are both old names of rate, keep one and call it rate"):
+        resolve({"world": {"id": VAULT}, "agent": {"speed": 0.3, "pace": 0.3}})
+
+
+@pytest.mark.parametrize("of", [{"of": "tutor"}, {}])
+def test_old_names_are_read_in_the_options_of_a_named_designer(renamed, monkeypatch, of):
+    """Also where the world suggests which designer that is."""
+    monkeypatch.setattr(
+        resolve(load(VAULT)).world, "suggests", {"designer": {"id": "tutor", "reach": 0.7, "mastered": 0.8}}
+    )
+    plain = {"world": {"id": VAULT}, "designer": {"id": "fixed", **of, "of_options": {"stretch": 0.5}}}
+    kept = resolve(plain).to_toml()["designer"]["of_options"]
+    assert (kept["reach"], kept["mastered"]) == (0.5, 0.8) and "stretch" not in kept
+
+
+def test_an_override_takes_the_place_of_the_option_under_its_other_name(renamed):
+    plain = {"world": {"id": VAULT}, "agent": {"id": "tabular", "speed": 0.3}, "schedule": {"cycles": 3}}
+    assert of_agent(override(plain, ["agent.rate=0.6"]))["rate"] == 0.6
+    assert of_agent(override(plain, ["agent.pace=0.6"]))["rate"] == 0.6
+    assert of_agent(override({"world": {"id": VAULT}}, ["agent.speed=0.6"]))["rate"] == 0.6
+    assert resolve(override(plain, ["schedule.rounds=1"])).schedule.cycles == 1
+    fixed = {"designer": {"id": "fixed", "of": "tutor", "of_options": {"stretch": 0.5}}} | load(VAULT)
+    changed = resolve(override(fixed, ["designer.of_options.reach=0.6"])).to_toml()
+    assert changed["designer"]["of_options"]["reach"] == 0.6
+
+
+class Mother(Options):
+    renamed = {"old": "new"}  # noqa: RUF012
+    removed = {"gone": (0.0, "leave it out")}  # noqa: RUF012
+    new: int = 1
+
+
+class Daughter(Mother):
+    renamed = {"older": "newer"}  # noqa: RUF012
+    newer: int = 2
+
+
+def test_subclasses_inherit_old_names():
+    assert Daughter(old=3, older=4) == Daughter(new=3, newer=4) == checked(Daughter, {"old": 3, "older": 4}, "here")
+    assert list(Daughter.updated({"older": 4, "x": 0, "old": 3}, "here")) == ["newer", "x", "new"]
+    assert Daughter(gone=0.0) == Daughter(gone=False) == Daughter()
+    with pytest.raises(ValueRefused, match=r"^here: gone = 0.5 is refused, the option was removed: leave it out$"):
+        checked(Daughter, {"gone": 0.5}, "here")
+    with pytest.raises(ValueError, match=r"Daughter: gone = 0\.5 is refused"):
+        Daughter(gone=0.5)
+
+
+def test_a_removed_option_of_ppo_is_read_where_it_changed_nothing(caplog):
+    plain = {"world": {"id": VAULT}, "agent": {"id": "ppo", "ahead": 0.0}}
+    assert "ahead" not in of_agent(plain)
+    (note,) = caplog.messages
+    assert note == "[agent] ppo: the option ahead was removed; 0.0 changes nothing, leave it out"
+    with pytest.raises(UsageError, match=r"\[agent\] distill: ahead = 0.25 is refused, .* removed: leave it out, and "):
+        resolve({"world": {"id": VAULT}, "agent": {"id": "distill", "ahead": 0.25}})

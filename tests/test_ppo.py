@@ -283,61 +283,6 @@ def weights(agent):
     return agent.row.whole.detach().clone()
 
 
-def practised(rollouts, **changes):
-    """Weights after some rollouts in the vault, and those that each rollout was played with."""
-    world, played = VAULT(), []
-    agent = PPO(world, PPOOptions(**SMALL, lanes=1, **changes))
-    inner = agent._judge
-
-    def judged(*given):
-        played.append(torch.cat([p.detach().flatten() for p in agent.actor.network.parameters()]))
-        inner(*given)
-
-    agent._judge = judged
-    agent.practise([world.unaltered()], rollouts * 4 * 32, seed=3, report=quiet)
-    return weights(agent), played
-
-
-def test_a_rollout_played_ahead_is_played_by_the_policy_of_before():
-    (once, _), (once_ahead, _) = practised(1), practised(1, ahead=True)
-    assert torch.equal(once, once_ahead)  # nothing is played ahead of the first
-    (plain, in_turn), (ahead, before) = practised(3), practised(3, ahead=True)
-    assert torch.equal(before[0], in_turn[0]) and torch.equal(before[1], before[0])
-    assert torch.equal(before[2], in_turn[1]) and not torch.equal(in_turn[1], in_turn[0])
-    assert not torch.equal(plain, ahead) and torch.equal(ahead, practised(3, ahead=True)[0])
-
-
-def test_a_rollout_may_begin_when_most_of_the_last_one_is_learnt():
-    """Ahead of the third of three passes: by the policy that two passes make."""
-    (ahead, played), (two_passes, _) = practised(3, ahead=1 / 3), practised(1, epochs=2)
-    assert torch.equal(played[1], two_passes) and not torch.equal(played[2], played[1])
-    assert torch.equal(ahead, practised(3, ahead=1 / 3)[0])
-    assert torch.equal(practised(1)[0], practised(1, ahead=1 / 3)[0])
-    plain, hardly = practised(3)[0], practised(3, ahead=0.01)[0]  # less than a minibatch: the same as none
-    assert torch.equal(plain, hardly) and not torch.equal(plain, ahead)
-
-
-@pytest.mark.parametrize("ahead", [True, 0.25])
-def test_playing_ahead_it_learns_too(ahead):
-    world = VAULT()
-    agent = PPO(world, PPOOptions(steps=64, minibatches=4, ahead=ahead))
-    design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
-    agent.practise([design], 12_000, seed=0, report=quiet)
-    assert agent.measure([design], [1], 40)[0].share("open_3") > 0.8
-
-
-def test_an_error_in_what_is_learnt_aside_is_raised(monkeypatch):
-    world = VAULT()
-    agent = PPO(world, PPOOptions(**SMALL, ahead=True))
-
-    def broken(batch):
-        raise ValueError("broken")
-
-    monkeypatch.setattr(agent, "loss", broken)
-    with pytest.raises(ValueError, match="broken"):
-        agent.practise([world.unaltered()], 3 * 4 * 32, seed=0, report=quiet)
-
-
 def test_observations_read_where_a_world_keeps_them_are_those_it_hands_out(monkeypatch):
     """Two practices, so that episodes also go on from a snapshot."""
     world, found = Crafter(), []
@@ -382,7 +327,7 @@ def test_a_lane_reads_what_the_world_drew():
         PPO(world, PPOOptions(environments=2, steps=4, lanes=1, device="cpu")),
         world.vector([world.original] * 2),
     )
-    lane = Lane(vector, agent.actor.sight({}, agent._room(2)[0], slice(0, 2), captures=False))
+    lane = Lane(vector, agent.actor.sight({}, agent._room(2), slice(0, 2), captures=False))
     lane.begin([1, 2])
     (shown,) = lane.stage.values()
     assert shown.data_ptr() == vector.engine.observed.ctypes.data and shown.data_ptr() % 4096 == 0

@@ -45,6 +45,8 @@ AUTO = "auto"
 Part = type[World] | type[Designer] | type[Agent]
 WHO: dict[str, Part] = {"world.id": World, "designer.id": Designer, "agent.id": Agent}
 """Keys that say who takes a part, which decides what other keys there are."""
+KINDS: dict[str, type[Options]] = {"schedule": Schedule, "log": Log}
+"""Sections that hold the same options, whoever takes the parts."""
 DEFAULTS: dict[str, dict[str, Any]] = {"designer": {"id": AUTO}, "agent": {"id": "tabular"}}
 
 
@@ -128,10 +130,31 @@ def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
             if WHO[key.strip()] is World and table.get("id") and not _same(World, table["id"], str(value)):
                 changed.pop("original", None)  # its knobs
         else:
+            for other in _other_names(_kind_at(changed, sections), name) if sections else ():
+                table.pop(other, None)
             if key.strip() == "designer.of" and table.get("of") and not _same(Designer, table["of"], str(value)):
                 table.pop("of_options", None)
             table[name] = value
     return changed
+
+
+def _kind_at(config: Mapping[str, Any], sections: Sequence[str]) -> type[Options] | None:
+    """The kind of options that a section holds, or a table of options in it; None where nobody is named yet."""
+    section, *inner = sections
+    table, name = config[section], config[section].get("id")
+    for beside in inner:
+        section, name, table = "designer", table.get(beside.removesuffix("_options")), table[beside]
+    try:
+        return _kind(section, name) if section in KINDS or isinstance(name, str) else None
+    except (UsageError, PluginError):
+        return None
+
+
+def _other_names(kind: type[Options] | None, name: str) -> set[str]:
+    """Old and new names of the same option."""
+    renamed = kind.every_renamed() if kind else {}
+    now = renamed.get(name, name)
+    return {now, *(old for old, new in renamed.items() if new == now)} - {name}
 
 
 def _another(kind: Part, table: Mapping[str, Any], id: str) -> dict[str, Any]:
@@ -180,15 +203,12 @@ def resolve(config: Mapping[str, Any]) -> Config:
     if not tables["world"].get("id"):
         raise UsageError("config: [world] needs an id, for example id = 'crafter'")
     world = find(World, str(tables["world"]["id"]))
+    tables["world"] = world.Options.updated(tables["world"], f"[world] {world.id}")
     given = {key: value for key, value in tables["world"].items() if key != "id"}
     fitting = world.suggested(_options(world, given, f"[world] {world.id}"))
-    for name in set(SECTIONS) - {"world"}:
+    for name in SECTIONS[1:]:
         suggested = {**DEFAULTS.get(name, {}), **fitting.get(name, {})}
-        if tables[name].get("id", suggested.get("id")) != suggested.get("id"):
-            if name == "designer":
-                tables[name] = _with_maker(tables[name], suggested)
-            suggested = {}  # suggestions for one agent or designer do not fit another
-        tables[name] = suggested | tables[name]
+        tables[name] = _with_suggestions(name, tables[name], suggested, f"{world.id}.suggests")
     tables["designer"], why = _chosen(tables["designer"])
     designer, agent = find(Designer, str(tables["designer"]["id"])), find(Agent, str(tables["agent"]["id"]))
     found: dict[str, Any] = {"world": world, "designer": designer, "agent": agent}
@@ -345,6 +365,38 @@ def _chosen(table: dict[str, Any]) -> tuple[dict[str, Any], str]:
     return {"id": "tutor"}, f"auto: no language model is configured, {choose.VARIABLE} is not set"
 
 
+def _with_suggestions(section: str, given: dict[str, Any], suggested: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A section with what a world suggests for it, both under the names of today: what is given goes first."""
+    id = given.get("id", suggested.get("id"))
+    kind = _kind(section, id)
+    if kind:
+        given = _updated(kind, given, f"[{section}] {id}" if id else f"[{section}]")
+    if id == suggested.get("id"):
+        return {**(_updated(kind, suggested, f"{where}[{section!r}]") if kind else suggested), **given}
+    return _with_maker(given, suggested) if section == "designer" else given  # others do not fit another part
+
+
+def _kind(section: str, id: object) -> type[Options] | None:
+    """The kind of options that a section holds; those of `auto` are the language model's. Knobs are no options."""
+    if section in KINDS:
+        return KINDS[section]
+    if f"{section}.id" not in WHO:
+        return None
+    part = WHO[f"{section}.id"]
+    return find(part, "llm" if (section, id) == ("designer", AUTO) else str(id)).Options
+
+
+def _updated(kind: type[Options], table: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Options under the names of today, those of the designers that they name included."""
+    found = kind.updated(table, what)
+    for name in kind.naming if issubclass(kind, NamingOptions) else ():
+        maker, beside = found.get(name), f"{name}_options"
+        if isinstance(maker, str) and isinstance(found.get(beside), Mapping):
+            inner = find(Designer, maker).Options
+            found[beside] = _updated(inner, found[beside], f"{what}, {beside} of {maker}")
+    return found
+
+
 def _with_maker(table: dict[str, Any], suggested: Mapping[str, Any]) -> dict[str, Any]:
     """What is suggested for a designer also holds where another one works on its proposals.
 
@@ -356,8 +408,10 @@ def _with_maker(table: dict[str, Any], suggested: Mapping[str, Any]) -> dict[str
     maker = table.get("of", who if kind.model_fields["of"].default == "random" else None)
     if not isinstance(maker, str) or not _same(Designer, maker, who):
         return table
+    kind = find(Designer, maker).Options
     options = {name: value for name, value in suggested.items() if name != "id"}
-    return {**table, "of": maker, "of_options": options | dict(table.get("of_options", {}))}
+    given = _updated(kind, table.get("of_options", {}), f"[designer] {id}, of_options of {maker}")
+    return {**table, "of": maker, "of_options": _updated(kind, options, f"what is suggested for {who}") | given}
 
 
 def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:

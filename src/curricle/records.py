@@ -5,9 +5,10 @@ of a world: a setting travels as plain values, and only its world can turn them 
 """
 
 import json
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, NoReturn, Self, TypeVar
+from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +24,7 @@ from pydantic import (
 
 from curricle.errors import ValueRefused, nearest
 
+LOG = logging.getLogger("curricle")
 K = TypeVar("K")
 V = TypeVar("V")
 M = TypeVar("M", bound=BaseModel)
@@ -76,9 +78,59 @@ class Record(BaseModel):
 
 
 class Options(Record):
-    """How a world, designer, agent or run is set up; every field has a description, which is its help text."""
+    """How a world, designer, agent or run is set up; every field has a description, which is its help text.
+
+    A field may get another name or go away. Configs and run folders that still have the old name stay readable: declare
+    it in `renamed` or `removed`. Subclasses inherit the declarations and may add their own.
+    """
 
     model_config = ConfigDict(strict=True)
+    renamed: ClassVar[Mapping[str, str]] = Frozen()
+    """Old name of a field -> its name now."""
+    removed: ClassVar[Mapping[str, tuple[Any, str]]] = Frozen()
+    """Name of a field that is gone -> the value that changes nothing, and what to do about any other value."""
+
+    @classmethod
+    def every_renamed(cls) -> dict[str, str]:
+        """Old names with the new ones, those of base classes included."""
+        return {old: new for kind in reversed(cls.__mro__) for old, new in vars(kind).get("renamed", {}).items()}
+
+    @classmethod
+    def every_removed(cls) -> dict[str, tuple[Any, str]]:
+        """Removed fields, those of base classes included."""
+        return {name: what for kind in reversed(cls.__mro__) for name, what in vars(kind).get("removed", {}).items()}
+
+    @classmethod
+    def updated(cls, table: Mapping[str, Any], what: str) -> dict[str, Any]:
+        """A table of options under the names of today, in the same order; logs a note for each old name."""
+        renamed = cls.every_renamed()
+        removed = cls.every_removed()
+        found: dict[str, Any] = {}
+        for name, value in table.items():
+            if name in removed:
+                harmless, advice = removed[name]
+                if value != harmless:
+                    raise ValueRefused(f"{what}: {name} = {value!r} is refused, the option was removed: {advice}")
+                LOG.warning("%s: the option %s was removed; %r changes nothing, leave it out", what, name, value)
+            elif name in renamed:
+                new = renamed[name]
+                if new in table:
+                    raise ValueRefused(f"{what}: {name} is the old name of {new}, and both are given; keep only {new}")
+                if new in found:
+                    other = next(old for old in table if old != name and renamed.get(old) == new)
+                    raise ValueRefused(
+                        f"{what}: {other} and {name} are both old names of {new}, keep one and call it {new}"
+                    )
+                LOG.warning("%s: the option %s is called %s now", what, name, new)
+                found[new] = value
+            else:
+                found[name] = value
+        return found
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old_names(cls, values: Any) -> Any:
+        return cls.updated(values, cls.__name__) if isinstance(values, Mapping) else values
 
 
 class Knob(Record):
@@ -336,8 +388,9 @@ class Verdict(Record):
 
 def checked(model: type[M], values: Mapping[str, Any], what: str) -> M:
     """Build a model from untrusted values; every bad one is named with what would be allowed."""
+    given = model.updated(values, what) if issubclass(model, Options) else dict(values)
     try:
-        return model.model_validate(dict(values))
+        return model.model_validate(given)
     except ValidationError as error:
         problems = "; ".join(_problem(model, problem) for problem in error.errors())
         raise ValueRefused(f"{what}: {problems}") from None

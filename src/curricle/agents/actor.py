@@ -1,19 +1,12 @@
-"""Actor: the network that plays in practice.
+"""Actor: the network that learns, as it plays in practice. On a GPU a lane's pass through it is one CUDA graph."""
 
-It is the network that learns, or, where the next rollout is played while the last one is still learnt (`ahead`), a copy
-that follows it from one rollout to the next. On a GPU a lane's pass through it is one CUDA graph; a copy works in a
-stream that goes before the one that learns, for its passes are short and the worlds wait for them.
-"""
-
-import copy
-from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import MutableMapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from curricle.agents.hardware import Graph, Pool, Row, halved, has_twins
+from curricle.agents.hardware import Graph, halved
 from curricle.agents.lane import Sight
 from curricle.agents.nets import Network, Seen
 from curricle.agents.objective import chosen
@@ -23,29 +16,10 @@ from curricle.agents.rollout import Rollout
 class Actor:
     """Looks, remembers and chooses for the lanes of a practice."""
 
-    def __init__(self, network: Network, device: torch.device, *, ahead: bool, bf16: bool) -> None:
-        self.network, self.device, self.bf16 = copy.deepcopy(network) if ahead else network, device, bf16
-        self.row = Row(self.network, twins=has_twins(device, bf16)) if ahead else None
-        self.stream = torch.cuda.Stream(priority=-1) if ahead and device.type == "cuda" else None  # type: ignore[no-untyped-call]
-
-    def follow(self, network: Network, row: Row) -> None:
-        """Become what the network that learns is now."""
-        if self.row:
-            self.row.whole.data.copy_(row.whole.data)
-            self.row.settle()
-            for mine, learnt in zip(self.network.buffers(), network.buffers(), strict=True):
-                mine.copy_(learnt)
-
-    @contextmanager
-    def stage(self) -> Iterator[None]:
-        """Where lanes play: all in one stream, which sees what was done before and is done when they leave."""
-        if self.stream is None:
-            yield
-            return
-        torch.cuda.synchronize()
-        with torch.cuda.stream(self.stream):
-            yield
-            self.stream.synchronize()
+    def __init__(self, network: Network, device: torch.device, *, bf16: bool) -> None:
+        self.network = network
+        self.device = device
+        self.bf16 = bf16
 
     def look(
         self, seen: Seen, memory: Tensor, before: Tensor, unlocked: Tensor, fresh: Tensor, noise: Tensor
@@ -65,7 +39,7 @@ class Actor:
             return known[key]
         made = Sight(self.look, self.network, rollout, here)
         if captures:
-            graph = Graph(made.work, undo=made.changing(), pool=Pool(priority=-1) if self.stream else None)
+            graph = Graph(made.work, undo=made.changing())
             graph()
             known[key], made.graph = made, graph
         return made

@@ -95,11 +95,11 @@ class Distill(PPO):
     def also(self, course: Course, done: int) -> dict[str, float]:
         """After each rollout's update: keep it, and distil when enough have come together."""
         window, o = self._window, self.options
-        if window is None or window.rollout is not course.learnt:  # new room has come with new graphs, too
+        if window is None or window.rollout is not course.rollout:  # new room has come with new graphs, too
             nothing = torch.zeros(1, self.network.hidden, device=self.device)
             choice = self.network.decide(nothing, nothing)[0].shape[1]
-            most, before = capacity(o.every, o.steps, course.learnt.count), o.every * o.steps
-            window = Window(course.learnt, most, before, choice)
+            most, before = capacity(o.every, o.steps, course.rollout.count), o.every * o.steps
+            window = Window(course.rollout, most, before, choice)
             self._window = window
         if done == 1:
             window.clear()

@@ -10,7 +10,6 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -190,13 +189,11 @@ def _last(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 class Pool:
-    """Memory that graphs share which never run at once, and whose results are used before the next one runs.
+    """Memory that graphs share which never run at once, and whose results are used before the next one runs."""
 
-    Their kernels keep the priority of the stream they are captured in; a lower number goes first.
-    """
-
-    def __init__(self, priority: int = 0) -> None:
-        self.handle, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(priority=priority)  # type: ignore[no-untyped-call]
+    def __init__(self) -> None:
+        self.handle = torch.cuda.graph_pool_handle()
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
 class Graph:
@@ -281,51 +278,6 @@ class Lent:
         if self.open:
             torch.cuda.cudart().cudaHostUnregister(self.tensor.data_ptr())  # type: ignore[no-untyped-call]
             self.open = False
-
-
-class Aside:
-    """Work done beside the caller's, one piece at a time: in a thread, on a GPU also in a stream of its own.
-
-    The thread lives as long as the `with` block around its use: some of torch's caches belong to a thread.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.stream = torch.cuda.Stream() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self.thread: ThreadPoolExecutor | None = None
-        self.going: Future[None] | None = None
-
-    def __enter__(self) -> "Aside":
-        self.thread = ThreadPoolExecutor(1)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for what is under way; its error is raised, unless another one is on its way."""
-        assert self.thread
-        self.thread.shutdown()
-        if kind is None:
-            self.finish()
-        self.going = None
-
-    def start(self, work: Callable[[], None]) -> None:
-        """Begin; the work sees all that the caller had queued on its GPU."""
-        ready = torch.cuda.current_stream().record_event() if self.stream else None
-
-        def live() -> None:
-            with torch.cuda.stream(self.stream) if self.stream else nullcontext():
-                if self.stream and ready:
-                    self.stream.wait_event(ready)
-                work()
-                if self.stream:
-                    self.stream.synchronize()
-
-        assert self.thread
-        self.going = self.thread.submit(live)
-
-    def finish(self) -> None:
-        """Wait until it is done; its error is raised here."""
-        going, self.going = self.going, None
-        if going:
-            going.result()
 
 
 def _flat(inputs: Sequence[Any]) -> list[Tensor]:

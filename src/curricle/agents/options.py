@@ -1,6 +1,7 @@
 """Options of PPO (`ppo.py`), to which distillation adds its own."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -10,6 +11,10 @@ from curricle.records import Options
 
 class PPOOptions(Options):
     """Options of PPO; the defaults are the papers' for pixels."""
+
+    removed: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "ahead": (0.0, "leave it out, and each rollout is played by the policy that the update before it made")
+    }
 
     environments: int = Field(8, ge=1, description="Sub-environments it learns in at a time.")
     steps: int = Field(512, ge=1, description="Steps of each sub-environment between two updates.")
@@ -36,6 +41,3 @@ class PPOOptions(Options):
     device: Device = Field("auto", description="Where the network runs: auto (a GPU if there is one), cpu or cuda.")
     bf16: bool = Field(True, description="On a GPU: products in bfloat16.")
     graphs: bool = Field(True, description="On a GPU: replay rollout and update as CUDA graphs.")
-    ahead: float = Field(
-        0.0, ge=0, le=1, strict=False, description="Share of an update beside which the next rollout is already played."
-    )

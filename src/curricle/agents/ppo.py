@@ -23,7 +23,6 @@ from curricle.agent import Agent, Report
 from curricle.agents.actor import Actor
 from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
 from curricle.agents.hardware import (
-    Aside,
     Graph,
     Row,
     Told,
@@ -66,7 +65,7 @@ class PPO(Agent):
         super().__init__(world, options, seed)
         self.vectors, self.device = vector_world(world, self.id), device_of(self.options.device, self.id)
         self.rollouts, self.scene = 0, None
-        self._rooms: tuple[Rollout, Rollout] | None = None
+        self._rollout: Rollout | None = None
         self._graphs, self._sights = dict[Any, Graph](), dict[Any, Sight]()
         self._captures = self.device.type == "cuda" and self.options.graphs
         if self.device.type == "cpu":
@@ -103,8 +102,8 @@ class PPO(Agent):
     def _equip(self) -> None:
         """All that learning needs beside the network."""
         o, on_gpu = self.options, self.device.type == "cuda"
-        self.actor = Actor(self.network, self.device, ahead=o.ahead > 0, bf16=o.bf16)
-        self.row, self._aside = Row(self.network, twins=has_twins(self.device, o.bf16)), Aside(self.device)
+        self.actor = Actor(self.network, self.device, bf16=o.bf16)
+        self.row = Row(self.network, twins=has_twins(self.device, o.bf16))
         self.row.whole.grad = torch.zeros_like(self.row.whole)
         self.adams = {
             name: torch.optim.Adam([self.row.whole], lr=o.rate, fused=True, capturable=on_gpu)
@@ -130,11 +129,9 @@ class PPO(Agent):
         if scene := course.continued(self.scene):
             course.tally.running[:] = scene.arrays["running"]
         with explained(self.id, ADVICE, AgentError), one_thread(self.device):
-            course.rollout, course.learnt = self._room(len(owners))
-            self.actor.follow(self.network, self.row)
-            with self._aside:
-                forks, on_gpu = may_fork(self.device) and not self.options.ahead, self.device.type == "cuda"
-                work_together(1 if on_gpu else course.lanes, partial(self._work, course), processes=forks)
+            course.rollout = self._room(len(owners))
+            workers = 1 if self.device.type == "cuda" else course.lanes
+            work_together(workers, partial(self._work, course), processes=may_fork(self.device))
         return course.tally.outcomes()
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
@@ -207,42 +204,33 @@ class PPO(Agent):
         own = range(course.lanes) if self.device.type == "cuda" else (me,)
         lanes = list[Lane]()
         try:
-            with self.actor.stage():
-                self._open(course, own, lanes)
-                turns = Turns(lanes)
-                turns.begin(course.luck(self.network.policy, 0, own))
-                batches = self._batches(course, 0)
-                for index in range(course.count):
-                    cut = turns.play(steps := course.length(index))
-                    if self.options.ahead:
-                        team.meet(cut, partial(self._pass_on, course, index, batches))
-                    else:
-                        team.meet(cut, partial(self._judge, course, steps))
-                        self._update(course, batches, me, team)
-                        team.meet(None, partial(self._settle, course, index + 1))
-                    if index + 1 < course.count:
-                        turns.begin(course.luck(self.network.policy, index + 1, own))
-                        batches = self._batches(course, index + 1)
-                    if self.device.type == "cuda" and not self.options.ahead:  # which goes on meanwhile
-                        self._tell(course, index + 1)
-                if self.options.ahead:
-                    team.meet(None, lambda _: self._finish(course, course.count))
-                team.meet([(lane.vector.snapshot(), lane.keep()) for lane in lanes], partial(self._keep, course))
+            self._open(course, own, lanes)
+            turns = Turns(lanes)
+            turns.begin(course.luck(self.network.policy, 0, own))
+            batches = self._batches(course, 0)
+            for index in range(course.count):
+                cut = turns.play(steps := course.length(index))
+                team.meet(cut, partial(self._judge, course, steps))
+                self._update(course, batches, me, team)
+                team.meet(None, partial(self._settle, course, index + 1))
+                if index + 1 < course.count:
+                    turns.begin(course.luck(self.network.policy, index + 1, own))
+                    batches = self._batches(course, index + 1)
+                if self.device.type == "cuda":  # which goes on meanwhile
+                    self._tell(course, index + 1)
+            team.meet([(lane.vector.snapshot(), lane.keep()) for lane in lanes], partial(self._keep, course))
         finally:
             for lane in lanes:
                 lane.close()
 
-    def _room(self, count: int) -> tuple[Rollout, Rollout]:
-        """Room for a rollout of any length to play and one to learn; kept, because a GPU's graphs read from it."""
-        if self._rooms is None or self._rooms[0].count != count:
+    def _room(self, count: int) -> Rollout:
+        """Room for a rollout of any length; kept, because a GPU's graphs read from it."""
+        if self._rollout is None or self._rollout.count != count:
             for sight in self._sights.values():
                 sight.graph = None  # which knows it in turn: what they hold on to is needed again
-            self._rooms, self._graphs, self._sights = None, {}, {}
-            skills, longest = len(self.world.skills), 2 * self.options.steps
-            room = partial(Rollout, self.network, self.device, longest, count, skills)
-            played = room()
-            self._rooms = played, room() if self.options.ahead else played
-        return self._rooms
+            self._rollout, self._graphs, self._sights = None, {}, {}
+            self._rollout = Rollout(self.network, self.device, 2 * self.options.steps, count, len(self.world.skills))
+        return self._rollout
 
     def _open(self, course: Course, own: Sequence[int], lanes: list[Lane]) -> None:
         """Make lanes' environments, and go on from where the last practice left them if the settings are the same."""
@@ -268,38 +256,13 @@ class PPO(Agent):
         cut = [one for worker in cuts for one in worker]
         course.rollout.judge(steps, cut, self.actor.worth, self.options.gamma, self.options.trace)
 
-    def _pass_on(self, course: Course, index: int, batches: Tensor, cuts: Sequence[Sequence[Cut]]) -> None:
-        """At the meeting after play, if the next rollout is to be played while this one is learnt."""
-        steps = course.length(index)
-        self._judge(course, steps, cuts)  # the last one may still be learnt meanwhile
-        self._finish(course, index)
-        course.learnt.copy(course.rollout, steps)
-        course.begin(len(FIGURES), self.device)
-        before = round((1 - self.options.ahead) * len(batches))
-        captures = self._captures and ("update", len(batches[0])) not in self._graphs
-        self._descend_alone(course, batches[:before])
-        self.actor.follow(self.network, self.row)
-        learn = partial(self._descend_alone, course, batches[before:])
-        if captures:
-            learn()  # a capture bears no company
-        else:
-            self._aside.start(learn)
-
-    def _finish(self, course: Course, done: int) -> None:
-        """Wait for what is learnt aside."""
-        if done:
-            self._aside.finish()
-            self._settle(course, done)
-            if self.device.type == "cuda":
-                self._tell(course, done)
-
     def _settle(self, course: Course, done: int, _: Any = None) -> None:
         """At the meeting after learning: count the episodes, and do what else has to be done before the next looks.
 
         On a CPU say how it went, too; a GPU has not come that far yet, and need not wait until it is asked.
         """
         self.rollouts += 1
-        r, steps = course.learnt, course.length(done - 1)
+        r, steps = course.rollout, course.length(done - 1)
         course.returns = course.tally.stretch(r.rewards[:steps], r.ended[:steps], r.shown[:steps])
         course.extra = self.also(course, done)
         means = course.figures / max(course.minibatches, 1)
@@ -345,7 +308,7 @@ class PPO(Agent):
 
     def _update(self, course: Course, batches: Tensor, me: int, team: Team) -> None:
         """Learn from a rollout; on a CPU lanes share each minibatch out, a GPU takes it whole."""
-        data = course.learnt.rows()
+        data = course.rollout.rows()
         if me == 0:
             course.begin(len(FIGURES), self.device)
         if self.device.type == "cuda":
@@ -377,9 +340,7 @@ class PPO(Agent):
 
     def _descend_alone(self, course: Course, batches: Tensor) -> None:
         """Minibatches of a rollout one after the other, on a GPU each one graph."""
-        if not len(batches):
-            return
-        data = course.learnt.rows()
+        data = course.rollout.rows()
 
         def work(batch: Tensor) -> Tensor:
             rows = {name: picked(tensor, batch) for name, tensor in data.items()}

@@ -57,9 +57,7 @@ class Course:
     """One call of `practise`: its parts, and what lane 0 notes down on the way."""
 
     rollout: Rollout
-    """What is played."""
-    learnt: Rollout
-    """What is learnt from: the same one, or a copy while the next is played."""
+    """What is played and learnt from."""
     figures: Tensor
     minibatches = 0
     told: Told

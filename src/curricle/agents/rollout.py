@@ -43,16 +43,6 @@ class Rollout:
         whole |= {name: getattr(self, name) for name in ("memory", "actions", "log_probs", "advantages", "returns")}
         return {name: tensor[: self.steps].flatten(0, 1) for name, tensor in whole.items()}
 
-    def copy(self, other: "Rollout", steps: int) -> None:
-        """Take over `steps` steps of another one, and what follows them."""
-        for name, mine in vars(self).items():
-            its = getattr(other, name)
-            for one, from_ in zip(mine.values(), its.values(), strict=True) if name == "seen" else ((mine, its),):
-                if isinstance(one, Tensor):
-                    one[: steps + 1].copy_(from_[: steps + 1])
-                elif isinstance(one, np.ndarray):
-                    np.copyto(one[: steps + 1], from_[: steps + 1])
-
     def judge(
         self, steps: int, cut: Sequence["Cut"], look_on: Callable[..., Tensor], gamma: float, trace: float
     ) -> None:
