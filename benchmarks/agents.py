@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from profiles import kernels
 
-from curricle.agents import ppo
-from curricle.agents.lane import Lane, Turns
+from curricle.agents.ppo import agent as ppo
+from curricle.agents.ppo.lane import Lane, Turns
 from curricle.worlds.crafter.world import Crafter
 
 CPU = {

@@ -24,7 +24,9 @@ import torch
 from torch import Tensor
 from triton.testing import do_bench
 
-from curricle.agents import fused, kernels, norms
+from curricle.agents.cuda import fused_layers as fused
+from curricle.agents.cuda import kernels
+from curricle.agents.cuda import norm_kernels as norms
 
 STAGES = {"32x32x64": (64, 32), "16x16x128": (128, 16), "8x8x128": (128, 8)}
 BLOCKS = (1024, 2048, 4096, 8192, 16_384)

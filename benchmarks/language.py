@@ -27,16 +27,16 @@ import torch
 from profiles import kernels
 
 from curricle.agents.grpo import packing
-from curricle.agents.grpo.attempts import Attempt
-from curricle.agents.grpo.settings import LearningOptions
+from curricle.agents.grpo.options import LearningOptions
+from curricle.agents.grpo.rollouts import Attempt
 from curricle.agents.grpo.trainer import Grpo
 from curricle.designers.language.conditioning import requests
 from curricle.designers.language.form import Form
 from curricle.designers.language.writing import write
-from curricle.llm.causal import Causal
-from curricle.llm.chat import rendered
-from curricle.llm.regression import Example, step
-from curricle.llm.sampling import Sampler
+from curricle.llm.generate.sampling import Sampler
+from curricle.llm.models.causal import Causal
+from curricle.llm.models.chat import rendered
+from curricle.llm.models.regression import Example, step
 from curricle.records import Message, Task, Verdict
 from curricle.registry import find
 from curricle.seeds import generator

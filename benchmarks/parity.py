@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from curricle.worlds.crafter import rules as r
+from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.twin import Difference, Twin
 
 STEP = {(-1, 0): r.LEFT, (1, 0): r.RIGHT, (0, -1): r.UP, (0, 1): r.DOWN}

@@ -80,7 +80,7 @@ def craftax(python: str) -> None:
 
 def engine(view: str, exact: bool, threads: int = 1, count: int = 64) -> Any:
     """An engine of stock environments, ready and compiled."""
-    from curricle.worlds.crafter.engine import engines
+    from curricle.worlds.crafter.engine.batch import engines
     from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
 
     made = engines([count], view, exact=exact, threads=threads)[0]  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ def rounds(seconds: float) -> list[dict[str, dict[str, float]]]:
 
 def crafter(seconds: float, craftax_python: str) -> dict[str, Any]:
     """Measure everything about Crafter."""
-    from curricle.worlds.crafter.state import STATE
+    from curricle.worlds.crafter.game.state import STATE
 
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[:1])

@@ -46,7 +46,7 @@ from curricle.run import (
     read_records,
     read_timings,
 )
-from curricle.watcher import Watcher
+from curricle.tracking.watcher import Watcher
 
 BASE = Path(__file__).parent.parent / "configs" / "genenv-small.toml"
 COMMON = [

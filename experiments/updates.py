@@ -21,7 +21,7 @@ from typing import Any
 
 from intervals import interval
 
-from curricle.agents.ppo import PPO, PPOOptions
+from curricle.agents.ppo.agent import PPO, PPOOptions
 from curricle.worlds.crafter import Crafter
 
 SHAPES = ("3:8:3e-4", "3:8:1e-3", "2:8:6e-4", "2:8:1e-3", "2:8:1.5e-3", "2:16:6e-4", "1:32:1e-3", "1:8:1.5e-3")

@@ -30,9 +30,9 @@ from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language.designer import FAULTS
 from curricle.records import Outcome
 from curricle.run import read_config, read_records
-from curricle.worlds.text.named import left_out, unnamed
-from curricle.worlds.text.tools import Tools, ToolsOptions
-from curricle.worlds.text.writing import written
+from curricle.worlds.text.tools.named import left_out, unnamed
+from curricle.worlds.text.tools.world import Tools, ToolsOptions
+from curricle.worlds.text.tools.writing import written
 
 
 class Bench:

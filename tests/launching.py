@@ -16,12 +16,13 @@ import torch
 from parts import quiet
 from small_model import Pick, Steps, tiny
 
-from curricle import config, ranks
+from curricle import config
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.errors import AgentError
-from curricle.llm.sampling import Reply
-from curricle.llm.shards import whole
+from curricle.llm.generate.sampling import Reply
+from curricle.llm.models.shards import whole
 from curricle.records import Message
+from curricle.scale import ranks
 
 WARM = ["launching", "trl.trainer.grpo_trainer", "peft", "datasets", "torch.distributed.fsdp", "deepspeed"]
 PATIENCE = 300

@@ -6,12 +6,12 @@ import re
 import pytest
 
 from curricle.records import Message
-from curricle.worlds.text.calls import Call, Unreadable, read_calls, write_calls
-from curricle.worlds.text.matching import GoldCall, fault, same, written_alike
-from curricle.worlds.text.schema import tool, tool_fault, value_fault
-from curricle.worlds.text.simulators import SIMULATORS
-from curricle.worlds.text.verify import judge, weakness
-from curricle.worlds.text.writing import written
+from curricle.worlds.text.tools.calls import Call, Unreadable, read_calls, write_calls
+from curricle.worlds.text.tools.matching import GoldCall, fault, same, written_alike
+from curricle.worlds.text.tools.schema import tool, tool_fault, value_fault
+from curricle.worlds.text.tools.simulators import SIMULATORS
+from curricle.worlds.text.tools.verify import judge, weakness
+from curricle.worlds.text.tools.writing import written
 
 WEATHER = tool(
     "get_weather", "Weather.", {"city": "string"}, {"days": {"type": "integer", "default": 1}, "wind": "boolean"}

@@ -8,11 +8,11 @@ from parts import VAULT, quiet
 from ppo_worlds import Slots
 from test_ppo import count, saved
 
-from curricle.agents.distill import Distill, DistillOptions, Remembering
-from curricle.agents.matching import match, transport
-from curricle.agents.practice import Course
-from curricle.agents.spaces import parts_of
-from curricle.agents.window import Episode, Window, capacity, episodes, matching, prediction, roomy
+from curricle.agents.distill.agent import Distill, DistillOptions, Remembering
+from curricle.agents.distill.matching import match, transport
+from curricle.agents.distill.window import Episode, Window, capacity, episodes, matching, prediction, roomy
+from curricle.agents.networks.spaces import parts_of
+from curricle.agents.ppo.practice import Course
 
 SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 16, "every": 2, "passes": 2}
 

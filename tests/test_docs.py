@@ -19,8 +19,9 @@ from curricle.records import Outcome
 from curricle.registry import BUILT_IN, find
 from curricle.run import read_records
 from curricle.world import World
-from curricle.worlds.crafter import Crafter, symbols
-from curricle.worlds.crafter.state import STATE
+from curricle.worlds.crafter import Crafter
+from curricle.worlds.crafter.game.state import STATE
+from curricle.worlds.crafter.observe import symbols
 
 README, CONTRIBUTING = (ROOT / "README.md").read_text(), (ROOT / "CONTRIBUTING.md").read_text()
 

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from curricle import config
 from curricle.cli import app
-from curricle.designers import prompts
+from curricle.designers.llm import prompts
 from curricle.errors import ModelError
-from curricle.llm import weights
-from curricle.llm.embedded import Embedded
+from curricle.llm.embedded import weights
+from curricle.llm.embedded.client import Embedded
 from curricle.records import Design, Message
 from curricle.run import read_exchanges, read_records
 

@@ -5,9 +5,9 @@ import pytest
 from parts import LADDER, Bench
 
 from curricle.errors import ModelError, UsageError, ValueRefused
-from curricle.llm.budget import Caller
-from curricle.llm.endpoint import Endpoint
-from curricle.llm.options import ModelOptions
+from curricle.llm.clients.budget import Caller
+from curricle.llm.clients.endpoint import Endpoint
+from curricle.llm.clients.options import ModelOptions
 from curricle.records import Message, checked
 
 PROMPT = (Message(role="user", content="Design, please."),)
@@ -134,7 +134,7 @@ def test_the_server_says_how_long_to_wait():
 
 
 def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch):
-    monkeypatch.setattr("curricle.llm.endpoint.LONGEST", 1000)
+    monkeypatch.setattr("curricle.llm.clients.endpoint.LONGEST", 1000)
     exchange, _ = call([lo.says("x" * 1_000_000)])
     assert "no chat completion" in exchange.error
 
@@ -200,7 +200,7 @@ def test_a_key_in_other_clothes_is_taken_out(monkeypatch):
 
 def test_waits_are_as_asked_or_twice_as_long_each_time(monkeypatch):
     waits = []
-    monkeypatch.setattr("curricle.llm.budget.time.sleep", waits.append)
+    monkeypatch.setattr("curricle.llm.clients.budget.time.sleep", waits.append)
     ask([lo.answers(429, "{}", Retry_After="7"), *[lo.answers(500, "{}")] * 3, lo.says("x")], backoff=1.0)
     assert waits[0] == 7 and all(low / 2 <= w <= low for w, low in zip(waits[1:], (2, 4, 8), strict=True)), waits
     waits.clear()

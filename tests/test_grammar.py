@@ -5,14 +5,14 @@ import pytest
 from small_model import tiny
 
 from curricle.designers.language.form import Form, Writer
-from curricle.llm.causal import Causal, CausalOptions
+from curricle.llm.models.causal import Causal, CausalOptions
 from curricle.setting import Span
-from curricle.worlds.text.grammar import follows
-from curricle.worlds.text.item import Item
-from curricle.worlds.text.named import unnamed
-from curricle.worlds.text.tools import Tools
-from curricle.worlds.text.verify import weakness
-from curricle.worlds.text.writing import write, written
+from curricle.worlds.text.tools.grammar import follows
+from curricle.worlds.text.tools.item import Item
+from curricle.worlds.text.tools.named import unnamed
+from curricle.worlds.text.tools.verify import weakness
+from curricle.worlds.text.tools.world import Tools
+from curricle.worlds.text.tools.writing import write, written
 
 WORDS = ["Rome", "tomorrow", "5", "a note: call(x)", "milk, eggs", "", "naïve"]
 

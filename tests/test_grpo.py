@@ -12,7 +12,7 @@ from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.agents.grpo.imitation import solved
 from curricle.agents.grpo.trainer import UNLIKELY, hushed
 from curricle.errors import AgentError, DeclarationError, ModelError, WorldError
-from curricle.llm.sampling import Reply
+from curricle.llm.generate.sampling import Reply
 from curricle.records import Message, Verdict
 
 
@@ -192,7 +192,7 @@ def test_running_out_of_memory_is_told_in_words(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
 
     one = agent(Solved(), turns=2, warm=1)
-    monkeypatch.setattr("curricle.llm.regression.token_logits", full)
+    monkeypatch.setattr("curricle.llm.models.regression.token_logits", full)
     with pytest.raises(ModelError, match=r"grpo-v1 ran out of memory; lower its micro: CUDA out of memory\. Tried"):
         one.measure([Solved().unaltered()], [1], 1)
     other = agent()

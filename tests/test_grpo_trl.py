@@ -6,7 +6,8 @@ from parts import quiet
 from small_model import Pick
 from test_grpo import agent, scripted
 
-from curricle.agents.grpo import GRPOOptions, settings, trainer
+from curricle.agents.grpo import GRPOOptions, trainer
+from curricle.agents.grpo import options as settings
 from curricle.errors import AgentError
 
 

@@ -8,13 +8,13 @@ from small_model import Pick, tiny
 
 from curricle.designers.language.form import Form, Writer
 from curricle.errors import ValueRefused
-from curricle.llm.causal import Causal, CausalOptions
+from curricle.llm.models.causal import Causal, CausalOptions
 from curricle.records import Message
-from curricle.worlds.text.calls import Call, write_calls
-from curricle.worlds.text.item import Item
-from curricle.worlds.text.tools import Tools
-from curricle.worlds.text.verify import weakness
-from curricle.worlds.text.writing import written
+from curricle.worlds.text.tools.calls import Call, write_calls
+from curricle.worlds.text.tools.item import Item
+from curricle.worlds.text.tools.verify import weakness
+from curricle.worlds.text.tools.world import Tools
+from curricle.worlds.text.tools.writing import written
 
 GOOD = {
     "tools": ["get_forecast", "set_timer"],

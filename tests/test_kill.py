@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 NOT_RESULTS = {ENVIRONMENT, TIMINGS, TENSORBOARD, LOCK}
 PHASES = ("designs", "practice, designed", "practice, original", "tested", "learns")
 SCHEDULE = {"cycles": 3, "designs": 3, "test_seeds": 4}
-WARM = ["toys", "curricle.cli", "tensorboardX", "curricle.agents.tabular", "curricle.designers.llm", "openai"]
+WARM = ["toys", "curricle.cli", "tensorboardX", "curricle.agents.tabular", "curricle.designers.llm.designer", "openai"]
 RUNS = {
     "vault": {
         "world": {"id": f"{HERE.parent}/examples/vault.py:Vault"},

@@ -12,9 +12,9 @@ from curricle.designers.language.designer import FAULTS
 from curricle.designers.language.form import Form, Writer
 from curricle.designers.language.writing import write
 from curricle.errors import UsageError
-from curricle.llm.causal import Causal, CausalOptions
-from curricle.llm.regression import Example, step
-from curricle.llm.sampling import Sampler
+from curricle.llm.generate.sampling import Sampler
+from curricle.llm.models.causal import Causal, CausalOptions
+from curricle.llm.models.regression import Example, step
 from curricle.records import Cycle, Design, Message, Outcome
 from curricle.seeds import generator
 

@@ -5,8 +5,8 @@ from small_model import Pick, tiny
 from test_language import Told, policy, script, writing
 
 from curricle.designers.language import Language, LanguageOptions
-from curricle.designers.values import written_out
-from curricle.worlds.text.tools import Tools
+from curricle.designers.llm.values import written_out
+from curricle.worlds.text.tools.world import Tools
 
 
 def test_copies_of_the_seed_are_dropped_and_the_fallback_is_the_seed():

@@ -9,14 +9,14 @@ import torch
 from parts import Bench
 from small_model import Pick, Steps, tiny
 
-from curricle.agents.grpo.attempts import Attempt, Turn, attempt
 from curricle.agents.grpo.credit import relative, step_advantages, token_advantages
-from curricle.agents.grpo.settings import LearningOptions
+from curricle.agents.grpo.options import LearningOptions
+from curricle.agents.grpo.rollouts import Attempt, Turn, attempt
 from curricle.agents.grpo.trainer import Grpo
 from curricle.designers.language import Language, LanguageOptions
-from curricle.llm.causal import Causal, CausalOptions
-from curricle.llm.regression import Example, token_logits
-from curricle.llm.sampling import Reply
+from curricle.llm.generate.sampling import Reply
+from curricle.llm.models.causal import Causal, CausalOptions
+from curricle.llm.models.regression import Example, token_logits
 from curricle.records import Message, Task, Verdict
 
 

@@ -15,11 +15,11 @@ from test_designers import scores
 from test_kill import contents, work
 
 from curricle import checkpoint, config
-from curricle.llm import pools
+from curricle.llm.models import pools
 from curricle.records import Design, Outcome, Scores
 from curricle.run import Run, Step, read_checkpoint, read_exchanges, read_metrics, read_records
+from curricle.views.diagnostics import watched
 from curricle.views.table import table
-from curricle.views.watch import watched
 
 HERE = Path(__file__).parent
 

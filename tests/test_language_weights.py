@@ -10,7 +10,7 @@ from test_language import Told, script
 from test_language import policy as picking
 from toys import LadderSetting
 
-from curricle.designers import watch
+from curricle.designers import diagnostics as watch
 from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language import designer as language
 from curricle.designers.language.designer import pooled

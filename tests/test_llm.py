@@ -11,11 +11,11 @@ from parts import LADDER, VAULT, WORLDS, Bench
 from small_model import Pick
 from test_designers import scores
 
-from curricle.designers import prompts
-from curricle.designers.disguise import STAY, Disguise
-from curricle.designers.llm import LLM, LLMOptions
+from curricle.designers.llm import prompts
+from curricle.designers.llm.designer import LLM, LLMOptions
+from curricle.designers.llm.disguise import STAY, Disguise
 from curricle.errors import UsageError
-from curricle.llm.model import size
+from curricle.llm.client import size
 from curricle.records import Cycle, Design, Frozen, Outcome, checked
 from curricle.seeds import generator
 

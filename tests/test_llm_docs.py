@@ -11,8 +11,8 @@ from parts import ROOT
 from test_llm_runs import SCHEDULE, curricle, plain, results, start
 
 from curricle import config
-from curricle.designers.llm import LLMOptions
-from curricle.llm.choose import ADDRESS, KEY, VARIABLE
+from curricle.designers.llm.designer import LLMOptions
+from curricle.llm.clients.choose import ADDRESS, KEY, VARIABLE
 from curricle.records import Exchange
 from curricle.run import read_exchanges
 

@@ -7,11 +7,11 @@ from test_grpo import brief
 from transformers.models.llama import modeling_llama
 
 from curricle.agents.grpo import GRPO, GRPOOptions
-from curricle.llm.attention import opened
-from curricle.llm.causal import Causal, CausalOptions
-from curricle.llm.extra import kernels
-from curricle.llm.rotary import turning
-from curricle.llm.sampling import Sampler
+from curricle.llm.extras import kernels
+from curricle.llm.generate.rotary import turning
+from curricle.llm.generate.sampling import Sampler
+from curricle.llm.models.attention import opened
+from curricle.llm.models.causal import Causal, CausalOptions
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [8], list(range(20, 95))]

@@ -20,8 +20,8 @@ from test_kill import WARM, contents, work
 
 from curricle import cli, config
 from curricle.errors import Waiting
-from curricle.llm.model import as_text
-from curricle.llm.recorded import Recorded
+from curricle.llm.client import as_text
+from curricle.llm.clients.replay import Recorded
 from curricle.records import Design, Exchange
 from curricle.run import read_config, read_exchanges, read_metrics, read_records, read_steps
 

@@ -10,8 +10,8 @@ from pages import part
 from parts import ROOT
 
 from curricle.errors import UsageError
-from curricle.llm.endpoint import Endpoint
-from curricle.llm.options import ModelOptions
+from curricle.llm.clients.endpoint import Endpoint
+from curricle.llm.clients.options import ModelOptions
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]

@@ -9,12 +9,12 @@ import torch
 from small_model import tiny
 from trl.trainer import utils as trl_utils
 
-from curricle.agents.grpo.attempts import Attempt
+from curricle.agents.grpo.microbatches import laid_out, share, shares, split
+from curricle.agents.grpo.options import LearningOptions
 from curricle.agents.grpo.packing import packed
-from curricle.agents.grpo.parts import laid_out, share, shares, split
-from curricle.agents.grpo.settings import LearningOptions
+from curricle.agents.grpo.rollouts import Attempt
 from curricle.agents.grpo.trainer import Grpo
-from curricle.llm.causal import Causal
+from curricle.llm.models.causal import Causal
 from curricle.records import Message, Task, Verdict
 
 PAD = 0
@@ -172,7 +172,7 @@ def test_parts_have_whole_groups_of_like_length_and_about_as_many_tokens():
 ])  # fmt: skip
 def test_parts_have_equally_many_rows_where_they_must(loss, rows, ranks, apart, monkeypatch):
     """Means over rows; fewer groups than parts; ranks that agree on shapes."""
-    monkeypatch.setattr("curricle.agents.grpo.parts.ranks.count", lambda: ranks)
+    monkeypatch.setattr("curricle.agents.grpo.microbatches.ranks.count", lambda: ranks)
     said = torch.tensor([9, 9, 9, 9, 1, 1, 1, 1])[:rows]
     mask = (torch.arange(9) < said[:, None]).int()
     batch = {"completion_mask": mask, "prompt_mask": torch.ones(rows, 2), "of": torch.arange(rows)}

@@ -13,8 +13,8 @@ import pytest
 from parts import ROOT, VAULT
 from PIL import Image
 
+from curricle.cli.play import Game, blocks, in_terminal, in_window
 from curricle.errors import UsageError
-from curricle.play import Game, blocks, in_terminal, in_window
 from curricle.worlds.crafter import Crafter, CrafterSetting
 
 

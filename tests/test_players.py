@@ -14,14 +14,16 @@ from small_model import Pick, tiny
 from test_grpo import agent
 
 from curricle.agents.grpo import GRPO
-from curricle.agents.grpo.settings import LearningOptions
+from curricle.agents.grpo.options import LearningOptions
 from curricle.agents.grpo.trainer import Grpo, _trainer
 from curricle.errors import AgentError, ModelError, RunDamaged, WorldError
-from curricle.llm import causal, decoding, extra, rotary
-from curricle.llm.causal import Causal, CausalOptions
-from curricle.llm.norms import fused
-from curricle.llm.sampling import Sampler, _copy_over, _room, merged
-from curricle.llm.shards import WRAPPED
+from curricle.llm import extras as extra
+from curricle.llm.generate import decoding, rotary
+from curricle.llm.generate.sampling import Sampler, _copy_over, _room, merged
+from curricle.llm.models import causal
+from curricle.llm.models.causal import Causal, CausalOptions
+from curricle.llm.models.norms import fused
+from curricle.llm.models.shards import WRAPPED
 
 
 def test_batched_replies_are_those_of_one_at_a_time():
@@ -282,7 +284,7 @@ def test_a_hub_that_cannot_be_reached_is_not_asked_for_every_file(there, monkeyp
             raise OSError("Name or service not known")
 
     monkeypatch.setattr("socket.getaddrinfo", look_up)
-    monkeypatch.setattr("curricle.llm.causal.getproxies", dict)
+    monkeypatch.setattr("curricle.llm.models.causal.getproxies", dict)
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", ask)
     with pytest.raises(ModelError, match="'no/such' cannot be loaded: no such model"):
         causal.loaded("no/such", "test")

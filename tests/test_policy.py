@@ -11,7 +11,7 @@ from curricle.errors import RunDamaged
 from curricle.records import Cycle, Design, Frozen, Outcome, Skill
 from curricle.setting import Setting, knob
 from curricle.worlds.crafter import Crafter
-from curricle.worlds.text.tools import Tools
+from curricle.worlds.text.tools.world import Tools
 
 
 def play(designer, world, chances, cycles=4, n=4, start=1, past=()):

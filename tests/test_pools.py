@@ -11,7 +11,7 @@ from test_grpo import Solved, agent, scripted
 from test_language import Told, policy
 
 from curricle.errors import RunDamaged
-from curricle.llm import pools
+from curricle.llm.models import pools
 from curricle.records import Message, Outcome
 
 

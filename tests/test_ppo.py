@@ -9,16 +9,16 @@ from ppo_worlds import Armed, Mixed, Odd, Slots, World64
 from pydantic import ValidationError
 
 from curricle import checkpoint, config
-from curricle.agents.bags import bag
 from curricle.agents.episodes import Tally
-from curricle.agents.heads import Choice, Gauss, Normaliser
-from curricle.agents.lane import Lane, Turns
-from curricle.agents.nets import Network, Symbols
-from curricle.agents.objective import clipped_loss
-from curricle.agents.ppo import PPO, PPOOptions
+from curricle.agents.networks.embedding_bag import bag
+from curricle.agents.networks.encoders import Network, Symbols
+from curricle.agents.networks.heads import Choice, Gauss, Normaliser
+from curricle.agents.networks.spaces import parts_of
+from curricle.agents.ppo.agent import PPO, PPOOptions
+from curricle.agents.ppo.lane import Lane, Turns
+from curricle.agents.ppo.rollout import Rollout, gae
+from curricle.agents.ppo.update import clipped_loss
 from curricle.agents.random import RandomAgent
-from curricle.agents.rollout import Rollout, gae
-from curricle.agents.spaces import parts_of
 from curricle.errors import AgentError, RunDamaged
 from curricle.worlds.crafter import Crafter
 from curricle.worlds.crafter.env import CrafterVector

@@ -5,9 +5,9 @@ import torch
 from parts import VAULT, quiet
 from ppo_worlds import Armed, Mixed, Slots, World64
 
-from curricle.agents.distill import Distill, DistillOptions
-from curricle.agents.nets import Pixels
-from curricle.agents.ppo import PPO, PPOOptions
+from curricle.agents.distill.agent import Distill, DistillOptions
+from curricle.agents.networks.encoders import Pixels
+from curricle.agents.ppo.agent import PPO, PPOOptions
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 32, "channels": (4, 8), "blocks": 1}

@@ -18,8 +18,8 @@ from test_kill import contents, work
 from test_ppo import saved
 
 from curricle import config
-from curricle.agents import team
-from curricle.agents.ppo import PPO, PPOOptions
+from curricle.agents.parallel import workers as team
+from curricle.agents.ppo.agent import PPO, PPOOptions
 from curricle.errors import AgentError, explained
 from curricle.records import Design
 
@@ -140,7 +140,7 @@ RUN = {
 def test_a_killed_run_resumes_at_once_and_ends_with_the_same_bytes(tmp_path):
     """Lanes hold no lock and no file of the run: the next process can go on while the last one's lanes still die."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["toys", "curricle.cli", "curricle.agents.ppo"])
+    context.set_forkserver_preload(["toys", "curricle.cli", "curricle.agents.ppo.agent"])
     rng, phase, kills = np.random.default_rng(0), toys.board(context), 0
     config.start(config.resolve(RUN), tmp_path / "whole")
     while kills < 12:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from curricle import config
 from curricle.cli import app
 from curricle.errors import UsageError
-from curricle.llm.publish import publish
+from curricle.llm.models.export import publish
 
 IDS = torch.tensor([[5, 6, 7]])
 

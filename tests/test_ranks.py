@@ -16,11 +16,12 @@ from launching import PATIENCE, ended, launcher, making, near, updates, varied, 
 from small_model import Pick, tiny
 from test_kill import contents
 
-from curricle import config, ranks
+from curricle import config
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.errors import AgentError, UsageError
 from curricle.records import Outcome
 from curricle.run import JOURNAL, LOCK, read_config, read_records
+from curricle.scale import ranks
 
 HERE = Path(__file__).parent
 

@@ -8,9 +8,9 @@ import torch
 from small_model import tiny
 from test_language_math import causal
 
-from curricle.llm.attention import NAME, opened
-from curricle.llm.causal import Causal, CausalOptions
-from curricle.llm.regression import Example, divergence, step, token_logits, unlikelihood
+from curricle.llm.models.attention import NAME, opened
+from curricle.llm.models.causal import Causal, CausalOptions
+from curricle.llm.models.regression import Example, divergence, step, token_logits, unlikelihood
 
 
 def test_divergence_and_likelihood_of_two_tokens():

@@ -14,9 +14,10 @@ import torch
 from launching import Solved, ended, launcher, near, refused, updates
 from small_model import Pick, tiny
 
-from curricle import ranks
-from curricle.agents.grpo import GRPO, GRPOOptions, sharing
+from curricle.agents.grpo import GRPO, GRPOOptions
+from curricle.agents.grpo import sharding as sharing
 from curricle.errors import AgentError, ModelError
+from curricle.scale import ranks
 
 needs_deepspeed = pytest.mark.skipif(
     importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed: pip install deepspeed"
@@ -139,7 +140,7 @@ def test_an_adapter_that_imitated_is_no_matter_for_partitions():
 @needs_deepspeed
 @pytest.mark.skipif(torch.cuda.is_available(), reason="it is about machines without a GPU")
 def test_nothing_is_printed_about_gpus_that_are_not_there():
-    script = "from curricle.llm.extra import needed; needed('deepspeed'); needed('peft')"
+    script = "from curricle.llm.extras import needed; needed('deepspeed'); needed('peft')"
     environment = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
     ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0 and ran.stdout == ""

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from curricle.similarity import Copies, distinct, f1, grams, jaccard, overlap, single, terms, words
+from curricle.text.similarity import Copies, distinct, f1, grams, jaccard, overlap, single, terms, words
 
 
 def test_words_are_case_and_width_blind_and_keep_numbers_whole():

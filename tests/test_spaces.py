@@ -7,8 +7,8 @@ from gymnasium import spaces
 from parts import quiet
 from ppo_worlds import Armed
 
-from curricle.agents.ppo import PPO, PPOOptions
-from curricle.agents.spaces import parts_of, split
+from curricle.agents.networks.spaces import parts_of, split
+from curricle.agents.ppo.agent import PPO, PPOOptions
 from curricle.errors import AgentError, WorldError
 
 SMALL = {"environments": 4, "steps": 8, "minibatches": 2, "hidden": 8, "channels": (4,), "blocks": 0}

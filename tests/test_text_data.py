@@ -9,11 +9,11 @@ from parts import ROOT
 
 from curricle.errors import ModelError, UsageError
 from curricle.records import Message
-from curricle.worlds.text import sources
 from curricle.worlds.text.answers import likeness
-from curricle.worlds.text.bfcl import DOCS, NONE, SINGLE
-from curricle.worlds.text.tools import Tools, ToolsOptions
-from curricle.worlds.text.verify import weakness
+from curricle.worlds.text.tools.sources import data as sources
+from curricle.worlds.text.tools.sources.bfcl import DOCS, NONE, SINGLE
+from curricle.worlds.text.tools.verify import weakness
+from curricle.worlds.text.tools.world import Tools, ToolsOptions
 
 DATA = ROOT.parent / "shared" / "data"
 PAGE = (ROOT / "docs" / "text.md").read_text()

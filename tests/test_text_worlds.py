@@ -13,12 +13,13 @@ from curricle.errors import UsageError, ValueRefused
 from curricle.records import Message, Verdict
 from curricle.registry import BUILT_IN
 from curricle.seeds import for_test, is_for_test
-from curricle.worlds.text import engine, families
-from curricle.worlds.text.engine import Plan, Theatre, key, script
-from curricle.worlds.text.families import FAMILIES, HEDGES, NUMBERLESS, elsewhere, endless, fault, score
-from curricle.worlds.text.games import Games, GamesOptions, command
-from curricle.worlds.text.reasoning import GROUPS, Reasoning, ReasoningOptions
-from curricle.worlds.text.tools import Tools
+from curricle.worlds.text.reasoning import families
+from curricle.worlds.text.reasoning.families import FAMILIES, HEDGES, NUMBERLESS, elsewhere, endless, fault, score
+from curricle.worlds.text.reasoning.world import GROUPS, Reasoning, ReasoningOptions
+from curricle.worlds.text.textworld import engine
+from curricle.worlds.text.textworld.engine import Plan, Theatre, key, script
+from curricle.worlds.text.textworld.world import Games, GamesOptions, command
+from curricle.worlds.text.tools.world import Tools
 
 CODE = "__import__('pathlib').Path('hacked').touch()"
 JUNK = ("", " \n", "junk", "I do not know.", "<answer></answer>", "<answer>junk</answer>", "<tool_call></tool_call>")
@@ -380,13 +381,17 @@ def test_commands_are_read(text, wanted):
     ("module", "call"), [("reasoning_gym", "families.dataset('gcd', 0)"), ("textworld", "engine.textworld()")]
 )
 def test_a_missing_package_is_named(module, call):
-    code = f"import sys; sys.modules[{module!r}] = None\nfrom curricle.worlds.text import engine, families\n{call}"
+    code = f"import sys; sys.modules[{module!r}] = None\n"
+    code += "from curricle.worlds.text.reasoning import families\nfrom curricle.worlds.text.textworld import engine\n"
+    code += call
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "pip install 'curricle[text]'" in done.stderr and UsageError.__name__ in done.stderr
 
 
 def test_declaring_imports_nothing_heavy():
-    code = "import sys, curricle.worlds.text.reasoning, curricle.worlds.text.games, curricle.worlds.text.tools\n"
+    code = "import sys\n"
+    for name in ("reasoning", "textworld", "tools"):
+        code += f"import curricle.worlds.text.{name}.world\n"
     code += "print([m for m in ('reasoning_gym', 'textworld', 'transformers', 'sympy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr

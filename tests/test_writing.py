@@ -6,8 +6,8 @@ from small_model import Pick, tiny
 
 from curricle.designers.language.form import Form
 from curricle.designers.language.writing import _Dice, write
-from curricle.llm.causal import Causal, CausalOptions
-from curricle.llm.sampling import Sampler
+from curricle.llm.generate.sampling import Sampler
+from curricle.llm.models.causal import Causal, CausalOptions
 
 
 @pytest.fixture(scope="module")

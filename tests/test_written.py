@@ -8,13 +8,13 @@ import pytest
 from curricle.errors import ValueRefused, WorldError
 from curricle.records import Message
 from curricle.seeds import for_test, generator
-from curricle.worlds.text.calls import Call, write_calls
-from curricle.worlds.text.item import Item
-from curricle.worlds.text.named import left_out, unnamed
-from curricle.worlds.text.pool import SKILLS, draw_item
-from curricle.worlds.text.tools import Tools
-from curricle.worlds.text.verify import judge, weakness
-from curricle.worlds.text.writing import write, written
+from curricle.worlds.text.tools.calls import Call, write_calls
+from curricle.worlds.text.tools.item import Item
+from curricle.worlds.text.tools.named import left_out, unnamed
+from curricle.worlds.text.tools.pool import SKILLS, draw_item
+from curricle.worlds.text.tools.verify import judge, weakness
+from curricle.worlds.text.tools.world import Tools
+from curricle.worlds.text.tools.writing import write, written
 
 GOOD = {
     "tools": ["get_forecast", "set_timer"],
@@ -173,7 +173,7 @@ def test_a_check_that_breaks_is_a_refusal(monkeypatch):
     def breaks(item):
         raise error
 
-    monkeypatch.setattr("curricle.worlds.text.tools.weakness", breaks)
+    monkeypatch.setattr("curricle.worlds.text.tools.world.weakness", breaks)
     for error in (TypeError("odd"), RecursionError(), KeyError("x"), AssertionError(), OverflowError("big")):
         with pytest.raises(ValueRefused, match=f"cannot be checked: {type(error).__name__}"):
             Tools().setting({"task": json.dumps(GOOD | {"request": f"Will it rain in Rome, {error!r}?"})})

@@ -20,7 +20,7 @@ from curricle.designer import Designer, Workshop
 from curricle.records import Brief, Design, Exchange, Message, Options, Outcome, Skill, Task, Verdict
 from curricle.seeds import derive, generator
 from curricle.setting import Setting, knob
-from curricle.watcher import Watcher
+from curricle.tracking.watcher import Watcher
 from curricle.world import TaskWorld
 
 

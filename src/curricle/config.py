@@ -22,19 +22,19 @@ from typing import Any
 
 from pydantic import Field
 
-from curricle import ranks
 from curricle.agent import Agent
 from curricle.designer import Designer, NamingOptions, OfOptions
 from curricle.errors import PluginError, RunError, UsageError, nearest
-from curricle.llm import choose
-from curricle.llm.options import ModelOptions
+from curricle.llm.clients import choose
+from curricle.llm.clients.options import ModelOptions
 from curricle.loop import Loop, Schedule
 from curricle.records import Frozen, Options, Scores, checked, leaves
 from curricle.registry import find
 from curricle.run import CONFIG, Run, read_checkpoint, read_config, read_environment, read_metrics, read_records
+from curricle.scale import ranks
 from curricle.seeds import derive
 from curricle.setting import Setting
-from curricle.watcher import Log, Watcher, Watchers
+from curricle.tracking.watcher import Log, Watcher, Watchers
 from curricle.world import World
 
 LOG = logging.getLogger("curricle")

@@ -21,7 +21,7 @@ from curricle.errors import AgentError, DesignerError, ValueRefused
 from curricle.records import Cycle, Design, Exchange, Frozen, Options, Outcome, Scores, Trained
 from curricle.run import Run, Step
 from curricle.seeds import TESTS, derive, for_test
-from curricle.watcher import Watcher
+from curricle.tracking.watcher import Watcher
 from curricle.world import World
 
 

@@ -29,9 +29,9 @@ KINDS: dict[type, str] = {World: "worlds", Designer: "designers", Agent: "agents
 BUILT_IN: dict[str, dict[str, str]] = {
     "worlds": {
         "crafter-v1": "curricle.worlds.crafter:Crafter",
-        "reasoning-v1": "curricle.worlds.text.reasoning:Reasoning",
-        "textworld-v1": "curricle.worlds.text.games:Games",
-        "tools-v1": "curricle.worlds.text.tools:Tools",
+        "reasoning-v1": "curricle.worlds.text.reasoning.world:Reasoning",
+        "textworld-v1": "curricle.worlds.text.textworld.world:Games",
+        "tools-v1": "curricle.worlds.text.tools.world:Tools",
     },
     "designers": {
         "none-v1": "curricle.designers.baselines:Nobody",
@@ -39,7 +39,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "random-v1": "curricle.designers.baselines:Random",
         "easy_to_hard-v1": "curricle.designers.baselines:EasyToHard",
         "adversarial-v1": "curricle.designers.baselines:Adversarial",
-        "llm-v1": "curricle.designers.llm:LLM",
+        "llm-v1": "curricle.designers.llm.designer:LLM",
         "tutor-v1": "curricle.designers.tutor:Tutor",
         "policy-v1": "curricle.designers.policy:Policy",
         "language-v1": "curricle.designers.language:Language",
@@ -47,8 +47,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "agents": {
         "random-v1": "curricle.agents.random:RandomAgent",
         "tabular-v1": "curricle.agents.tabular:Tabular",
-        "ppo-v1": "curricle.agents.ppo:PPO",
-        "distill-v1": "curricle.agents.distill:Distill",
+        "ppo-v1": "curricle.agents.ppo.agent:PPO",
+        "distill-v1": "curricle.agents.distill.agent:Distill",
         "grpo-v1": "curricle.agents.grpo:GRPO",
     },
 }

@@ -29,10 +29,10 @@ import safetensors
 import tomli_w
 from pydantic import ValidationError
 
-from curricle import ranks
-from curricle.environment import environment
 from curricle.errors import RunBusy, RunDamaged, RunError, RunUnwritable
 from curricle.records import Design, Exchange, FrozenMap, Outcome, Record, Scores
+from curricle.scale import ranks
+from curricle.tracking.environment import environment
 
 L = TypeVar("L", bound=Record)
 R = TypeVar("R", Design, Outcome, Scores)

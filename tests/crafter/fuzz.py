@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter.engine import engines
+from curricle.worlds.crafter.engine.batch import engines
+from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
 
 

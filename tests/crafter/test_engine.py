@@ -12,16 +12,16 @@ from numba.core.runtime import rtsys
 from numba.core.runtime._nrt_python import memsys_disable_stats, memsys_enable_stats
 
 from curricle.errors import CurricleError, UsageError
-from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter import symbols
-from curricle.worlds.crafter.crew import AWAKE, FAILED, LINE, MOST, Crew, _post
-from curricle.worlds.crafter.engine import Engine, View, engines
-from curricle.worlds.crafter.extras import has_water
-from curricle.worlds.crafter.looks import LOOKS
+from curricle.worlds.crafter.engine.batch import Engine, View, engines
+from curricle.worlds.crafter.engine.tasks import PLAY
+from curricle.worlds.crafter.engine.threads import AWAKE, FAILED, LINE, MOST, Crew, _post
+from curricle.worlds.crafter.game import rules as r
+from curricle.worlds.crafter.game.state import STATE
+from curricle.worlds.crafter.observe import symbols
+from curricle.worlds.crafter.observe.sprites import LOOKS
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
-from curricle.worlds.crafter.slices import PLAY
-from curricle.worlds.crafter.state import STATE
 from curricle.worlds.crafter.world import Crafter
+from curricle.worlds.crafter.worldgen.extras import has_water
 
 
 def _engine(count: int, view: View = "symbols", threads: int = 1, exact: bool = True) -> Engine:

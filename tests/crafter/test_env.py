@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 
 from curricle.errors import UsageError
 from curricle.worlds.crafter import Crafter, CrafterSetting, CrafterVector
-from curricle.worlds.crafter import rules as r
+from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.twin import OrderedEnv
 
 

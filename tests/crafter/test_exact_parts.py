@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
-from curricle.worlds.crafter import fields as f
-from curricle.worlds.crafter import night, noise, rng
-from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter.seeding import episode_seed
-from curricle.worlds.crafter.state import STATE
-from curricle.worlds.crafter.textures import pictures
+from curricle.worlds.crafter.game import rng
+from curricle.worlds.crafter.game import rules as r
+from curricle.worlds.crafter.game.seeding import episode_seed
+from curricle.worlds.crafter.game.state import STATE
+from curricle.worlds.crafter.observe import night
+from curricle.worlds.crafter.observe.textures import pictures
+from curricle.worlds.crafter.worldgen import noise
+from curricle.worlds.crafter.worldgen import noise_tables as f
 
 
 def test_rules_are_the_reference_s() -> None:

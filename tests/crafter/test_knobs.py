@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from curricle.errors import ValueRefused
-from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter.engine import engines
-from curricle.worlds.crafter.extras import has_water
+from curricle.worlds.crafter.engine.batch import engines
+from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
+from curricle.worlds.crafter.worldgen.extras import has_water
 
 WORLDS = 50
 

@@ -7,8 +7,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter.engine import ALIVE, engines
+from curricle.worlds.crafter.engine.batch import ALIVE, engines
+from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
 from curricle.worlds.crafter.twin import Difference, OrderedEnv, Twin
 

@@ -12,10 +12,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from curricle import __version__, ranks
-from curricle.cli import check, models, parts, runs, scenes  # noqa: F401 - each adds its commands to the app
+from curricle import __version__
+from curricle.cli import check, components, models, runs, scenes  # noqa: F401 - each adds its commands to the app
 from curricle.cli.shell import app, err
 from curricle.errors import CurricleError, Waiting
+from curricle.scale import ranks
 
 
 @app.callback(invoke_without_command=True)

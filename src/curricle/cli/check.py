@@ -21,7 +21,7 @@ from curricle.records import Message, Options, Task, Verdict, checked
 from curricle.registry import find
 from curricle.seeds import for_test, generator, is_for_test
 from curricle.setting import Setting
-from curricle.watcher import Log
+from curricle.tracking.watcher import Log
 from curricle.world import TaskWorld, VectorWorld, World, check_skills
 
 Steps = Annotated[int, typer.Option(min=1, help="Steps played by chance in each setting of simulators.")]

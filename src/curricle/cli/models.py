@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from curricle.cli.shell import app, say, tell
-from curricle.llm import weights
+from curricle.llm.embedded import weights
 
 
 @app.command()

@@ -8,11 +8,12 @@ from typing import Annotated
 import tomli_w
 import typer
 
-from curricle import config, ranks
+from curricle import config
 from curricle.cli.shell import Knobs, Run, Set, adjusted, app, err, out, say, tell
 from curricle.designer import OfOptions
 from curricle.loop import test_scores
-from curricle.watcher import Watcher
+from curricle.scale import ranks
+from curricle.tracking.watcher import Watcher
 
 
 @app.command()

@@ -23,7 +23,7 @@ def play(
     agent: Annotated[Path | None, typer.Option("--agent", metavar="RUN", help="Let the agent of a run play.")] = None,
 ) -> None:
     """Play a world yourself, or watch an agent play it."""
-    from curricle.play import Game, in_terminal, in_window, watch
+    from curricle.cli.play import Game, in_terminal, in_window, watch
 
     kind = _simulator(world)
     if agent is not None:
@@ -48,7 +48,7 @@ def film(
     path: Annotated[Path, typer.Option("--out", help="A .gif or .mp4 file.")] = Path("film.gif"),
 ) -> None:
     """Film an episode of a run's agent."""
-    from curricle.play import film as write
+    from curricle.cli.play import film as write
 
     frames = write(_performance(folder, VectorWorld, knobs, seed), path, size, longest)
     say(f"{path}: {frames} frames")
@@ -64,7 +64,7 @@ def look(
     out_folder: Annotated[Path, typer.Option("--out", help="Where the PNG files go.")] = Path("pictures"),
 ) -> None:
     """Draw worlds of a setting: the whole map, and what the player sees at the start."""
-    from curricle.play import png
+    from curricle.cli.play import png
 
     kind = _simulator(world)
     made = kind()

@@ -206,7 +206,7 @@ def _wrong_value(array: NDArray[Any], where: str, low: Any, high: Any) -> str:
 
 def _advice_on_keys(world: VectorWorld, actions: gymnasium.Space[Any]) -> list[str]:
     """Refuse keys that cannot be played with; one that is taken is worth a note."""
-    from curricle.play import QUIT
+    from curricle.cli.play import QUIT
 
     form = "keys are one character each, with an action and its name, as in {'w': (0, 'north')}"
     if not isinstance(world.keys, Mapping):

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import Field
 
 from curricle.designer import Designer, LeaveOptions, OfOptions, Workshop
-from curricle.designers.client import Client
+from curricle.designers.proposals import Client
 from curricle.errors import RunDamaged
 from curricle.records import Brief, Design, Outcome
 from curricle.seeds import generator

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemai
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from curricle.watcher import Watcher
+from curricle.tracking.watcher import Watcher
 
 
 class Rate(ProgressColumn):

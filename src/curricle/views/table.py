@@ -11,7 +11,7 @@ from rich.text import Text
 
 from curricle.records import Design, Exchange, Score, Scores
 from curricle.run import Step, read_config, read_exchanges, read_records
-from curricle.views.watch import watched
+from curricle.views.diagnostics import watched
 
 
 def table(folder: Path | str) -> Group:

@@ -17,20 +17,21 @@ from typing import Literal
 
 from pydantic import Field
 
-from curricle import checkpoint, ranks
+from curricle import checkpoint
 from curricle.agent import Agent, Report
-from curricle.agents.grpo import sharing
-from curricle.agents.grpo.attempts import FAULTS, Attempt, Counts, attempt
+from curricle.agents.grpo import sharding as sharing
 from curricle.agents.grpo.imitation import imitate
-from curricle.agents.grpo.settings import LearningOptions, check
+from curricle.agents.grpo.options import LearningOptions, check
+from curricle.agents.grpo.rollouts import FAULTS, Attempt, Counts, attempt
 from curricle.agents.grpo.trainer import Grpo, Slot, own_seed
 from curricle.errors import AgentError
-from curricle.llm import pools
-from curricle.llm.attention import unmended
-from curricle.llm.causal import Causal
-from curricle.llm.publish import publish
-from curricle.llm.sampling import Kind, Reply, Sampler
+from curricle.llm.generate.sampling import Kind, Reply, Sampler
+from curricle.llm.models import pools
+from curricle.llm.models.attention import unmended
+from curricle.llm.models.causal import Causal
+from curricle.llm.models.export import publish
 from curricle.records import Design, Outcome, Task
+from curricle.scale import ranks
 from curricle.seeds import derive, generator
 from curricle.world import TaskWorld, World
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from curricle.agents.grpo.attempts import Attempt
+from curricle.agents.grpo.rollouts import Attempt
 
 EPSILON = 1e-4
 """As in TRL's group advantage."""

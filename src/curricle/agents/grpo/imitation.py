@@ -8,11 +8,11 @@ does, where a model has to choose between them by its first word.
 
 from collections.abc import Sequence
 
-from curricle.agents.grpo.attempts import attempt
+from curricle.agents.grpo.rollouts import attempt
 from curricle.errors import AgentError
-from curricle.llm.causal import Causal
-from curricle.llm.regression import Example, step
-from curricle.llm.sampling import Reply
+from curricle.llm.generate.sampling import Reply
+from curricle.llm.models.causal import Causal
+from curricle.llm.models.regression import Example, step
 from curricle.records import Task
 from curricle.world import TaskWorld
 

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from curricle.llm.decoding import suits
+from curricle.llm.generate.decoding import suits
 
 WORTH = 0.8
 """Rows are packed if that leaves no more than this share of their work."""

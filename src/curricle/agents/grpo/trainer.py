@@ -24,17 +24,17 @@ from typing import Any
 
 import torch
 
-from curricle import ranks
-from curricle.agents.grpo import sharing
-from curricle.agents.grpo.attempts import Attempt
+from curricle.agents.grpo import sharding as sharing
 from curricle.agents.grpo.credit import token_advantages
+from curricle.agents.grpo.microbatches import MEANS, TOKENWISE, laid_out, share
+from curricle.agents.grpo.options import LearningOptions, config, refusals
 from curricle.agents.grpo.packing import packed, packs, scored
-from curricle.agents.grpo.parts import MEANS, TOKENWISE, laid_out, share
-from curricle.agents.grpo.settings import LearningOptions, config, refusals
+from curricle.agents.grpo.rollouts import Attempt
 from curricle.errors import AgentError, explained
-from curricle.llm.causal import Causal, lightly
-from curricle.llm.extra import needed
+from curricle.llm.extras import needed
+from curricle.llm.models.causal import Causal, lightly
 from curricle.records import Task
+from curricle.scale import ranks
 from curricle.seeds import derive
 
 Slot = tuple[Task, int]

@@ -23,22 +23,23 @@ from pydantic import JsonValue
 
 from curricle import checkpoint
 from curricle.designer import Designer, Workshop
-from curricle.designers import reward, watch
+from curricle.designers import diagnostics as watch
+from curricle.designers import reward
 from curricle.designers.language.conditioning import Request, requests
 from curricle.designers.language.form import Form, Writer
 from curricle.designers.language.options import LanguageOptions
 from curricle.designers.language.writing import write
-from curricle.designers.values import shown_texts, written_out
+from curricle.designers.llm.values import shown_texts, written_out
 from curricle.errors import RunDamaged, ValueRefused
-from curricle.llm import pools
-from curricle.llm.causal import Causal
-from curricle.llm.chat import rendered
-from curricle.llm.regression import Example, step
-from curricle.llm.sampling import Sampler
+from curricle.llm.generate.sampling import Sampler
+from curricle.llm.models import pools
+from curricle.llm.models.causal import Causal
+from curricle.llm.models.chat import rendered
+from curricle.llm.models.regression import Example, step
 from curricle.records import Brief, Design, Message, Outcome, Scores
 from curricle.seeds import derive, generator
 from curricle.setting import Setting
-from curricle.similarity import Copies, distinct
+from curricle.text.similarity import Copies, distinct
 
 LOG = logging.getLogger("curricle")
 FAULTS = ("malformed", "endless", "empty", "hostile", "too_long", "refused", "duplicate", "spare")

@@ -16,9 +16,9 @@ with any tokenizer. Lines suit small models better than JSON does.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from curricle.hostile import hostile
 from curricle.records import Knob, Value
 from curricle.setting import Span
+from curricle.text.hostile import hostile
 
 FENCE = "```"
 MOST_KEPT = 100_000

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from curricle.designer import LeaveOptions
 from curricle.errors import UsageError
-from curricle.llm.causal import CausalOptions
+from curricle.llm.models.causal import CausalOptions
 from curricle.setting import Setting
 
 

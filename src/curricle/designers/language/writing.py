@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from curricle.designers.language.form import Form, Rule, Writer
-from curricle.llm.decoding import Tell
-from curricle.llm.sampling import Sampler
+from curricle.llm.generate.decoding import Tell
+from curricle.llm.generate.sampling import Sampler
 
 
 def write(

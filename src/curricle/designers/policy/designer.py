@@ -16,12 +16,12 @@ from pydantic import Field, model_validator
 from curricle import checkpoint
 from curricle.designer import OfOptions, Workshop
 from curricle.designers import reward as rewards
-from curricle.designers.client import Client
 from curricle.designers.policy.archive import Archive
 from curricle.designers.policy.choices import Choices
 from curricle.designers.policy.forecast import Forecast, counts, original_counts
 from curricle.designers.policy.search import Search
 from curricle.designers.policy.space import Rows, Space
+from curricle.designers.proposals import Client
 from curricle.designers.reward import Floats
 from curricle.errors import RunDamaged
 from curricle.records import Brief, Design, Frozen, Outcome, Scores, Skill, Values

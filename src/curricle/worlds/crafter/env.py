@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from curricle.errors import UsageError
 from curricle.setting import Setting
 from curricle.world import WorldVector
-from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter import symbols
-from curricle.worlds.crafter.chart import chart_of, frame_of
-from curricle.worlds.crafter.engine import ALIVE, DIED, TIMED_OUT, Engine, View, engines
+from curricle.worlds.crafter.engine.batch import ALIVE, DIED, TIMED_OUT, Engine, View, engines
+from curricle.worlds.crafter.game import rules as r
+from curricle.worlds.crafter.game.state import STATE
+from curricle.worlds.crafter.observe import symbols
+from curricle.worlds.crafter.observe.description import LONGEST, describe
+from curricle.worlds.crafter.observe.pictures import chart_of, frame_of
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
-from curricle.worlds.crafter.state import STATE
-from curricle.worlds.crafter.text import LONGEST, describe
 
 Observation = Literal["pixels", "symbols", "text"]
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from curricle.setting import Setting, knob
-from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter.state import KNOBS, SIDE
+from curricle.worlds.crafter.game import rules as r
+from curricle.worlds.crafter.game.state import KNOBS, SIDE
 
 Rarity = Literal["very common", "common", "rare"]
 Crowd = Literal["none", "few", "normal", "many"]

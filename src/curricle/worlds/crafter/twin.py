@@ -12,14 +12,14 @@ import crafter
 import numpy as np
 from numpy.typing import NDArray
 
-from curricle.worlds.crafter import rules as r
-from curricle.worlds.crafter.draw import draw, easel_of
-from curricle.worlds.crafter.fields import SCRATCH, fields
+from curricle.worlds.crafter.game import rules as r
+from curricle.worlds.crafter.game.state import STATE
+from curricle.worlds.crafter.game.step import is_dead, is_over, reset, step, stock_daylight
+from curricle.worlds.crafter.observe.frames import draw, easel_of
+from curricle.worlds.crafter.observe.symbols import write_map
+from curricle.worlds.crafter.observe.textures import pictures
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
-from curricle.worlds.crafter.state import STATE
-from curricle.worlds.crafter.step import is_dead, is_over, reset, step, stock_daylight
-from curricle.worlds.crafter.symbols import write_map
-from curricle.worlds.crafter.textures import pictures
+from curricle.worlds.crafter.worldgen.noise_tables import SCRATCH, fields
 
 _KINDS = {name.capitalize(): kind for kind, name in enumerate(r.KINDS) if kind}
 

@@ -18,7 +18,7 @@ from curricle.records import Frozen, Skill
 from curricle.setting import Setting as AnySetting
 from curricle.world import VectorWorld
 from curricle.worlds.crafter.env import CrafterVector
-from curricle.worlds.crafter.rules import ACHIEVEMENTS, ACTIONS
+from curricle.worlds.crafter.game.rules import ACHIEVEMENTS, ACTIONS
 from curricle.worlds.crafter.setting import CrafterSetting
 
 GUIDE = """

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from curricle.errors import ModelError, UsageError
-from curricle.similarity import f1, single
-from curricle.worlds.text.calls import spoken
+from curricle.text.similarity import f1, single
+from curricle.worlds.text.tools.calls import spoken
 
 LONGEST = 20_000
 

@@ -1,0 +1,345 @@
+"""Fused layers: what lies between the convolutions of an image network, as torch functions over Triton's kernels.
+
+The convolutions are half of the network's time on a GPU; the rest goes by in reading and writing pictures of 64
+channels. So ReLU, the sum with the residual stream and GroupNorm(1) are one pass, and so are bias, max-pooling and
+ReLU, forth and back; of bytes, the first convolution too. They compute what `nets.Stage` says in plain torch, which is
+what a CPU runs and what the tests compare them with.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from curricle.agents.cuda import kernels
+from curricle.agents.cuda import norm_kernels as norms
+from curricle.agents.cuda.hardware import as_taken
+
+if TYPE_CHECKING:
+    from curricle.agents.networks.encoders import Layer, Stage
+
+PROGRAMS = 528  # four for each of a large GPU's processors
+PIXEL, WIDEST = 4, 64  # colours that the fused first convolution has room for, and channels it makes of them
+LINES = 8  # rows of pooled pictures that a program of the first convolution makes
+MOST = 16_384  # numbers in a picture that the last norm takes at once
+LARGE = 65_536  # numbers in a picture from which on a norm takes more of them at a time
+RESIDENT = 264, PROGRAMS  # programs of a norm, of large pictures and of others
+SHAPES = {
+    "norm": ((8192, 8), (4096, 16)),
+    "norm_back": ((16_384, 16), (4096, 4)),
+    "twice": ((8192, 4), (8192, 4)),
+    "twice_back": ((4096, 8), (4096, 8)),  # four sums at once
+}
+"""Numbers that a norm takes at a time, and its warps: of large pictures, of others (`benchmarks/kernels.py`, H200)."""
+
+
+class _Entered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        n, height, width, colours = x.shape
+        channels, kind = len(weight), _kind(weight)
+        high, wide = (height + 1) // 2, (width + 1) // 2
+        padded = torch.empty(n, 2 * high + 4, 2 * wide + 4, PIXEL, dtype=kind, device=x.device)
+        picture = {"HEIGHT": height, "WIDTH": width, "PIXEL": PIXEL}
+        kernels.pad[_grid(padded)](x.contiguous(), padded, COLOURS=colours, BLOCK=1024, **picture)
+        taps = weight.permute(0, 2, 3, 1).contiguous()  # filters of a row lie so (`hardware.Row`)
+        y = torch.empty((n, high, wide, channels), dtype=kind, device=x.device)
+        place = torch.empty_like(y, dtype=torch.int8)
+        shape = {"C": channels, "WIDE": max(16, channels), **picture, **_tile(kind)}
+        blocks = -(-n * wide // shape["BLOCK"])
+        given = padded, taps, bias, y, place, n
+        kernels.enter[(blocks, -(-high // LINES))](*given, COLOURS=colours, ROWS=LINES, **shape)
+        ctx.save_for_backward(padded, place)
+        ctx.launch, ctx.colours = shape, colours
+        return y.permute(0, 3, 1, 2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        padded, place = ctx.saved_tensors
+        dy = dy.permute(0, 2, 3, 1).contiguous()
+        shape, (n, _, wide, _) = ctx.launch, dy.shape
+        programs = min(-(-n * wide // shape["BLOCK"]), PROGRAMS)
+        channels, room = shape["C"], shape["WIDE"]
+        dweight = torch.empty(programs, 16 * PIXEL, room, device=dy.device)
+        dbias = torch.empty(programs, room, device=dy.device)
+        kernels.enter_back[(programs,)](padded, dy, place, dweight, dbias, n, num_stages=1, **shape)
+        taps = _added(dweight).view(4, 4, PIXEL, room)[:3, :3, : ctx.colours, :channels] / 255
+        return None, taps.permute(3, 2, 0, 1), _added(dbias)[:channels]
+
+
+class _Pooled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, bias: Tensor | None) -> Tensor:
+        z = z.contiguous(memory_format=torch.channels_last)
+        n, channels, height, width = z.shape
+        added = _row(0.0, channels, z.device) if bias is None else bias
+        y = _room(z, n, channels, (height + 1) // 2, (width + 1) // 2)
+        place = torch.empty_like(y, dtype=torch.int8)
+        kernels.pool[_grid(y)](z, added, y, place, HEIGHT=height, WIDTH=width, C=channels, BLOCK=1024)
+        ctx.save_for_backward(place)
+        ctx.shape, ctx.biased = z.shape, bias is not None
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        (place,) = ctx.saved_tensors
+        dy = dy.contiguous(memory_format=torch.channels_last)
+        dz, (_, channels, height, width) = _room(dy, *ctx.shape), ctx.shape
+        kernels.pool_back[_grid(dz)](dy, place, dz, HEIGHT=height, WIDTH=width, C=channels, BLOCK=1024)
+        dbias = torch.where(place != 9, dy, 0).sum((0, 2, 3), dtype=torch.float32) if ctx.biased else None
+        return dz, dbias
+
+
+class _Normed(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, z: Tensor, x: Tensor | None, gain: Tensor, shift: Tensor, eps: float, share: "_Share", relu: bool
+    ) -> Any:
+        ctx.set_materialize_grads(False)
+        z = z.contiguous(memory_format=torch.channels_last)
+        x = None if x is None else x.contiguous(memory_format=torch.channels_last)
+        out, joined, add = torch.empty_like(z), z if x is None else torch.empty_like(z), x is not None
+        means, scales = torch.empty(2, len(z), device=z.device)
+        grid, shape = _shape(z, "norm", len(gain))
+        given = z, z if x is None else x, gain, shift
+        norms.norm[grid](*given, out, joined, means, scales, eps, len(z), RELU=relu, ADD=add, **shape)
+        ctx.save_for_backward(z, joined, gain, means, scales)
+        ctx.kind, ctx.share = {"RELU": relu, "ADD": add}, share
+        return (out, joined) if add else out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dout: Tensor, djoined: Tensor | None = None) -> Any:
+        z, *_ = ctx.saved_tensors
+        dout = dout.contiguous(memory_format=torch.channels_last)
+        skip = djoined is not None
+        djoined = djoined.contiguous(memory_format=torch.channels_last) if djoined is not None else dout
+        (grid, shape), dz, add = _shape(z, "norm_back", ctx.share.channels), torch.empty_like(z), ctx.kind["ADD"]
+        dx = torch.empty_like(z) if add else dz
+        given = dout, djoined, *ctx.saved_tensors
+        norms.norm_back[grid](*given, dz, dx, *ctx.share.room(z), len(z), SKIP=skip, **ctx.kind, **shape)
+        return dz, dx if add else None, *ctx.share.later(2), None, None, None
+
+
+class _Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, z: Tensor, gain: Tensor, shift: Tensor, gain2: Tensor, shift2: Tensor, share: "_Share", *eps: float
+    ) -> Any:
+        ctx.set_materialize_grads(False)
+        z = z.contiguous(memory_format=torch.channels_last)
+        mid, out = torch.empty_like(z), torch.empty_like(z)
+        sums, moments = torch.empty(len(z), 2, z.shape[1], device=z.device), torch.empty(len(z), 4, device=z.device)
+        grid, shape = _shape(z, "twice", z.shape[1])
+        norms.twice[grid](z, gain, shift, gain2, shift2, mid, out, sums, moments, *eps, len(z), **shape)
+        ctx.save_for_backward(z, gain, shift, gain2, sums, moments)
+        ctx.share = share
+        return out, mid
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dout: Tensor, dmid: Tensor | None = None) -> Any:
+        z, *_ = ctx.saved_tensors
+        dout, dz = dout.contiguous(memory_format=torch.channels_last), torch.empty_like(z)
+        skip = dmid is not None
+        dmid = dmid.contiguous(memory_format=torch.channels_last) if dmid is not None else dout
+        grid, shape = _shape(z, "twice_back", z.shape[1])
+        norms.twice_back[grid](dout, dmid, *ctx.saved_tensors, dz, *ctx.share.room(z), len(z), SKIP=skip, **shape)
+        return dz, *ctx.share.later(4), None, None, None
+
+
+class _Gathered(torch.autograd.Function):
+    """Gains and shifts of all norms: what pictures give to them is added up here, in one product for all."""
+
+    @staticmethod
+    def forward(ctx: Any, shares: "_Shares", *vectors: Tensor) -> tuple[Tensor, ...]:
+        ctx.shares, ctx.sizes = shares, [len(vector) for vector in vectors]
+        return tuple(vector.view_as(vector) for vector in vectors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        return None, *_added(ctx.shares.rows).split(ctx.sizes)
+
+
+class _Shares:
+    """What each picture gives to each gain and shift: a row a picture, there once a norm has something to give."""
+
+    def __init__(self, width: int) -> None:
+        self.width, self.rows = width, torch.empty(0)
+
+
+class _Share(NamedTuple):
+    """The columns of one norm, or of two in a row."""
+
+    shares: _Shares
+    first: int
+    channels: int
+
+    def room(self, z: Tensor) -> tuple[Tensor, int]:
+        """Where the first picture's begin, and how far apart they are."""
+        s = self.shares
+        if len(s.rows) != len(z):
+            s.rows = torch.zeros(len(z), s.width, device=z.device)
+        return s.rows[:, self.first :], s.width
+
+    def later(self, count: int) -> list[Tensor]:
+        """In place of gradients that `_Gathered` makes of the rows."""
+        return [torch.empty(self.channels, device=self.shares.rows.device)] * count
+
+
+class Norm(NamedTuple):
+    """A GroupNorm(1) whose gradients are added up with those of others."""
+
+    gain: Tensor
+    shift: Tensor
+    eps: float
+    share: _Share
+
+
+class _Recast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, kind: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
+        return _recast(weights, kind)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *slopes: Tensor) -> Any:
+        return None, *_recast(slopes, torch.float32)
+
+
+def _recast(tensors: Sequence[Tensor], kind: torch.dtype) -> tuple[Tensor, ...]:
+    made = [torch.empty_like(tensor, dtype=kind) for tensor in tensors]
+    torch._foreach_copy_(made, list(tensors))
+    return tuple(made)
+
+
+def _added(shares: Tensor) -> Tensor:
+    """The sum over the first axis; a product with ones is faster than torch's sum along columns."""
+    return (_row(1.0, len(shares), shares.device) @ shares.flatten(1)).view(shares.shape[1:])
+
+
+@functools.cache
+def _row(value: float, count: int, device: torch.device) -> Tensor:
+    """A constant, made once: each kernel that fills one is as long as what it is filled for."""
+    return torch.full((1, count), value, device=device)
+
+
+def _kind(like: Tensor) -> torch.dtype:
+    """What a convolution would compute in here."""
+    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else like.dtype
+
+
+def _room(like: Tensor, *shape: int) -> Tensor:
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+def _grid(like: Tensor) -> tuple[int, int]:
+    return -(-like[0].numel() // 1024), len(like)
+
+
+def _shape(z: Tensor, kind: str, channels: int) -> tuple[tuple[int], dict[str, Any]]:
+    """How a norm is launched: its programs, and what each handles at a time: whole pixels, no more than there are."""
+    size = z[0].numel()
+    block, warps = SHAPES[kind][size < LARGE]
+    if channels > block:
+        block, warps = channels, 16
+    block = max(channels, min(block, 1 << (size - 1).bit_length()))
+    named = {"size": size, "C": channels, "BLOCK": block, "WHOLE": size % block == 0, "num_warps": warps}
+    return (min(len(z), RESIDENT[size < LARGE]),), named
+
+
+def _tile(kind: torch.dtype) -> dict[str, int]:
+    """What a program of the first convolution handles; products in full take more registers."""
+    return {"BLOCK": 64, "num_warps": 4} if kind != torch.float32 else {"BLOCK": 32, "num_warps": 8}
+
+
+def recast(weights: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Weights as a convolution takes them here, cast in one go unless they have twins; so their gradients, back."""
+    weights = [as_taken(weight) for weight in weights]
+    kind = _kind(weights[0]) if weights else torch.float32
+    return _Recast.apply(kind, *weights) if weights and kind != weights[0].dtype else weights
+
+
+def entered(x: Tensor, layer: torch.nn.Conv2d) -> Tensor:
+    """relu(max_pool(conv(x / 255))) of bytes (batch, height, width, colours); x itself gets no gradient."""
+    assert layer.bias is not None
+    if x.shape[3] > PIXEL or len(layer.weight) > WIDEST:  # more than a program's registers hold
+        kind = _kind(layer.weight)
+        return pooled(F.conv2d(x.permute(0, 3, 1, 2).to(kind) / 255, layer.weight.to(kind), padding=1), layer.bias)
+    out: Tensor = _Entered.apply(x, layer.weight, layer.bias)
+    return out
+
+
+def pooled(z: Tensor, bias: Tensor | None) -> Tensor:
+    """relu(max_pool(z + bias)) over 3x3 windows, stride 2."""
+    out: Tensor = _Pooled.apply(z, bias)
+    return out
+
+
+def gathered(norms_: Sequence[torch.nn.GroupNorm | torch.nn.LayerNorm]) -> list[Norm]:
+    """Norms to go through once each; for `twice` the second one has to follow the first."""
+    shares, first = _Shares(2 * sum(len(norm.weight) for norm in norms_)), 0
+    vectors = _Gathered.apply(shares, *(vector for norm in norms_ for vector in (norm.weight, norm.bias)))
+    found = list[Norm]()
+    for norm, gain, shift in zip(norms_, vectors[::2], vectors[1::2], strict=True):
+        found.append(Norm(gain, shift, norm.eps, _Share(shares, first, len(gain))))
+        first += 2 * len(gain)
+    return found
+
+
+def normed(z: Tensor, norm: Norm, *, relu: bool) -> Tensor:
+    """The norm of z, or of relu(z)."""
+    out: Tensor = _Normed.apply(z, None, *norm, relu)
+    return out
+
+
+def joined(x: Tensor, z: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+    """The norm of x + relu(z), and x + relu(z) itself."""
+    out, total = _Normed.apply(z, x, *norm, True)
+    return out, total
+
+
+def twice(z: Tensor, norm: Norm, after: Norm) -> tuple[Tensor, Tensor]:
+    """The second norm of the first, and the first."""
+    out, mid = _Twice.apply(z, norm.gain, norm.shift, after.gain, after.shift, norm.share, norm.eps, after.eps)
+    return out, mid
+
+
+def through(stages: Sequence["Stage"], last: torch.nn.LayerNorm, x: Tensor) -> Tensor:
+    """The stages of an image network over bytes and a last norm, with all between two convolutions in one kernel.
+
+    A norm over all numbers of a picture, each with a gain of its own, is one over as many channels of one pixel.
+    """
+    every = [module for stage in stages for module in stage.modules()]
+    layers = [module for module in every if isinstance(module, torch.nn.Conv2d)]
+    weights = dict(zip(layers[1:], recast([layer.weight for layer in layers[1:]]), strict=True))
+    groups: list[Any] = [module for module in every if isinstance(module, torch.nn.GroupNorm)]
+    count = last.normalized_shape[0]
+    closes = len(stages[-1].blocks) > 0 and count & (count - 1) == 0 and count <= MOST
+    groups += [last] if closes else []
+    norm = dict[torch.nn.Module, Norm](zip(groups, gathered(groups), strict=True))
+    for stage, after in zip(stages, [*stages[1:], None], strict=True):
+        enter = cast(torch.nn.Conv2d, stage.enter.layer)
+        blocks = [cast("tuple[Layer, Layer]", block) for block in stage.blocks]
+        follow = [norm[one.norm] for one, _ in blocks] + [norm.get(after.enter.norm if after else last)]
+        x = entered(x, enter) if enter not in weights else pooled(F.conv2d(x, weights[enter], padding=1), enter.bias)
+        own, first = norm[stage.norm], follow[0]
+        inner, x = twice(x, own, first) if first else (normed(x, own, relu=False),) * 2
+        for (one, two), following in zip(blocks, follow[1:], strict=True):
+            middle = normed(_convolved(inner, weights, one), norm[two.norm], relu=True)
+            z = _convolved(middle, weights, two)
+            inner, x = joined(x, z, following) if following else (x + F.relu(z),) * 2
+        x = inner
+    x = x.permute(0, 2, 3, 1).flatten(1)
+    return x if closes else last(x)
+
+
+def _convolved(x: Tensor, weights: Mapping[torch.nn.Conv2d, Tensor], layer: "Layer") -> Tensor:
+    return F.conv2d(x, weights[cast(torch.nn.Conv2d, layer.layer)], padding=1)

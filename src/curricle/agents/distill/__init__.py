@@ -1,0 +1,5 @@
+"""PPO with Achievement Distillation."""
+
+from curricle.agents.distill.agent import Distill
+
+__all__ = ["Distill"]

@@ -1,0 +1,1 @@
+"""Networks for images, symbols and numbers."""

@@ -1,0 +1,1 @@
+"""What a designer can talk to; the contract is `llm/client.py`."""

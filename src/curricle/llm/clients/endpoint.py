@@ -1,0 +1,204 @@
+"""Any OpenAI-compatible endpoint: OpenAI, vLLM, Ollama, llama.cpp, OpenRouter and the like.
+
+One `reply` is one HTTP request. What the endpoint does not know (structured output, a temperature, a seed) it refuses
+with a 400; it is then left out of the next request. The key is read from the environment for each request, and taken
+out of everything that comes back, so that no file, log or message can hold it.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from curricle.errors import UsageError
+from curricle.llm.client import Model, size, tokens
+from curricle.llm.clients.options import ModelOptions
+from curricle.records import Exchange, Frozen, Message
+
+OPENAI = "https://api.openai.com/v1"
+LONGEST = 8_000_000
+"""Bytes of an answer that are read; whatever is longer is no design."""
+PASSING = (408, 409, 425, 429)
+"""Refusals that may pass, besides everything from 500 on."""
+
+
+class Endpoint(Model):
+    """A model behind an HTTP address."""
+
+    def __init__(self, options: ModelOptions, without: set[str] | None = None) -> None:
+        if importlib.util.find_spec("openai") is None:
+            raise UsageError(f"{options.model} at an endpoint needs openai: pip install 'curricle[endpoints]'")
+        self.options = options
+        self.url = options.base_url or OPENAI
+        self.name = f"{options.model} at {urlsplit(self.url).netloc}"
+        self.key_env = options.key_env or ("OPENAI_API_KEY" if self.url == OPENAI else "")  # no key goes to others
+        self.without = set[str]() if without is None else without  # what this endpoint does not know
+        if self.key_env and not self._key():
+            raise UsageError(
+                f"{self.key_env} is not set: put the key for {self.name} there, or name another variable (key_env)"
+            )
+
+    def reply(self, prompt: Sequence[Message], *, schema: Mapping[str, Any] | None = None, seed: int = 0) -> Exchange:
+        """Make one request; everything that can go wrong comes back as an error, with the key taken out."""
+        import openai
+
+        known = {"prompt": tuple(prompt), "model": self.name}
+        billed = {"calls": 1, "tokens_in": size(prompt)}  # a request that was cut off may have been paid for
+        try:
+            body = self._request(openai, prompt, schema, seed)
+            return self._read(self._clean(body), known, billed)
+        except openai.APIStatusError as error:
+            said = f"{error.status_code}: {_page(self._clean(_body(error)))}"
+            again = _wait(error.response.headers) if error.status_code in PASSING or error.status_code >= 500 else None
+            if self._give_way(said, error.status_code, schema is not None):
+                again = 0.0
+            return self._failed(said, known, {"calls": 1}, again)
+        except openai.APITimeoutError:
+            return self._failed(f"no answer within {self.options.timeout:g} s", known, billed, 0.0)
+        except Exception as error:  # a client that is closed while it reads may raise anything
+            cause = error.__cause__ or error
+            said = self._clean(f"the connection failed: {type(cause).__name__}: {cause}")
+            return self._failed(said, known, billed, 0.0)
+
+    def _request(self, openai: Any, prompt: Sequence[Message], schema: Mapping[str, Any] | None, seed: int) -> str:
+        """Send one request and read the answer, within the time allowed for both."""
+        o = self.options
+        client = openai.OpenAI(base_url=self.url, api_key=self._key() or "none", timeout=o.timeout, max_retries=0)
+        arguments: dict[str, Any] = {
+            "model": o.model,
+            "messages": [{"role": message.role, "content": message.content} for message in prompt],
+            "temperature": o.temperature,
+            "seed": seed % 2**31,
+            "max_tokens": o.max_tokens,
+        }
+        if "max_tokens" in self.without:
+            arguments["max_completion_tokens"] = o.max_tokens
+        if schema is not None:
+            form = {"name": "designs", "strict": True, "schema": dict(schema)}
+            arguments["response_format"] = {"type": "json_schema", "json_schema": form}
+        arguments = {name: value for name, value in arguments.items() if name not in self.without}
+        return _within(o.timeout, openai, lambda late: _answer(client, arguments, late))
+
+    def _read(self, body: str, known: Mapping[str, Any], billed: Mapping[str, float]) -> Exchange:
+        """Take the reply out of an answer that may be anything."""
+        try:
+            answer = json.loads(body)
+            choice = answer["choices"][0]
+            message = choice.get("message") or {}
+            content = message.get("content")
+            if isinstance(content, list):  # some endpoints answer in parts
+                content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+            reply = str(content or message.get("refusal") or "")
+            finish = "refusal" if message.get("refusal") and not content else str(choice.get("finish_reason") or "")
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return self._failed(f"the answer is no chat completion: {_page(body)}", known, billed, 0.0)
+        return Exchange(**known, reply=reply, finish=finish, usage=self._usage(answer, billed, reply))
+
+    def _usage(self, answer: Mapping[str, Any], billed: Mapping[str, float], reply: str) -> Frozen[str, float]:
+        """What the call cost: as the endpoint says, or else as estimated."""
+        told = answer.get("usage")
+        counts = [told.get(name) if isinstance(told, dict) else None for name in ("prompt_tokens", "completion_tokens")]
+        estimates = (billed["tokens_in"], tokens(reply))
+        read, written = (c if type(c) is int and c >= 0 else e for c, e in zip(counts, estimates, strict=True))
+        return self._priced({"calls": 1, "tokens_in": read, "tokens_out": written})
+
+    def _failed(self, said: str, known: Mapping[str, Any], cost: Mapping[str, float], again: float | None) -> Exchange:
+        return Exchange(**known, reply="", error=said, again=again, usage=self._priced(cost))
+
+    def _priced(self, cost: Mapping[str, float]) -> Frozen[str, float]:
+        o = self.options
+        dollars = (cost.get("tokens_in", 0) * o.price_in + cost.get("tokens_out", 0) * o.price_out) / 1e6
+        return Frozen({**cost, "dollars": dollars} if o.price_in or o.price_out else dict(cost))
+
+    def _give_way(self, said: str, status: int, structured: bool) -> bool:
+        """Leave out of the next request what this refusal is about; False where nothing is left to leave out."""
+        said = said.lower()
+        if status in (401, 403, 404, *PASSING):
+            return False
+        for name in ("temperature", "seed", "max_completion_tokens", "max_tokens"):
+            sent = name not in self.without and (name != "max_completion_tokens" or "max_tokens" in self.without)
+            if sent and re.search(rf"\b{name}\b", said):
+                self.without.add(name)
+                return True
+        named = re.search("response_format|json_schema|schema|grammar|structured|guided", said)
+        if structured and "response_format" not in self.without and (named or status < 500):
+            self.without.add("response_format")
+            return True
+        return False
+
+    def _key(self) -> str:
+        return os.environ.get(self.key_env, "").strip() if self.key_env else ""
+
+    def _clean(self, text: str) -> str:
+        """Take the key out of what an endpoint sent: some repeat it in their errors."""
+        key = self._key()
+        for form in (key, json.dumps(key)[1:-1], key.replace("/", "\\/"), quote(key, safe="")) if len(key) > 3 else ():
+            text = text.replace(form, "[key]")
+        return re.sub(r"(?i)\bbearer\s+[\w.~+/=-]{6,}", "Bearer [key]", text)
+
+
+def _body(error: Any) -> str:
+    try:
+        return str(error.response.text)
+    except Exception:  # the connection ended before the page did
+        return str(error.message)
+
+
+def _page(text: str) -> str:
+    """The beginning of what was sent, on one line; an HTML page without its tags."""
+    plain = re.sub(r"<[^<>]{0,500}>", " ", re.sub(r"(?is)<(script|style).*?</\1>", " ", text[:20_000]))
+    plain = " ".join("".join(c if c.isprintable() else " " for c in plain).split())
+    return plain[:300] + ("..." if len(plain) > 300 else "") or "(empty)"
+
+
+def _wait(headers: Mapping[str, str]) -> float:
+    """Seconds that an endpoint asks to wait; 0 where it does not say (or says when, not how long)."""
+    try:
+        return min(max(float(headers.get("retry-after", "0")), 0.0), 300.0)
+    except ValueError:
+        return 0.0
+
+
+def _answer(client: Any, arguments: Mapping[str, Any], late: threading.Event) -> str:
+    """Send a request and read what comes, until nobody waits for it any longer."""
+    try:
+        with client.chat.completions.with_streaming_response.create(**arguments) as response:
+            pieces, length = list[bytes](), 0
+            for piece in response.iter_bytes():
+                pieces.append(piece)
+                length += len(piece)
+                if length > LONGEST or late.is_set():
+                    break
+        return b"".join(pieces).decode("utf-8", "replace")
+    finally:
+        client.close()
+
+
+def _within(seconds: float, openai: Any, work: Callable[[threading.Event], str]) -> str:
+    """Work in a thread that is left to itself when the time is up: a client's own limit starts anew with every byte.
+
+    Its connection is closed by the thread that reads from it and by no other, which might hit somebody else's.
+    """
+    late, done, wrong = threading.Event(), list[str](), list[Exception]()
+
+    def live() -> None:
+        try:
+            done.append(work(late))
+        except Exception as error:
+            wrong.append(error)
+
+    thread = threading.Thread(target=live, daemon=True)
+    thread.start()
+    try:
+        thread.join(seconds)
+        if thread.is_alive():
+            raise openai.APITimeoutError(request=None)
+    finally:
+        late.set()
+    if wrong:
+        raise wrong[0]
+    return done[0]

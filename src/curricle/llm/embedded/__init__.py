@@ -1,0 +1,1 @@
+"""The embedded language model: its weights, and how it runs."""

@@ -1,0 +1,38 @@
+"""Extra: packages that only language-model players need, imported when first used."""
+
+import functools
+import importlib
+import logging
+import os
+from typing import Any
+
+from curricle.errors import ModelError
+
+LOG = logging.getLogger("curricle")
+
+
+def needed(name: str) -> Any:
+    """Import a package of the `llm` extra, or say how to get it."""
+    import torch  # late: commands without a model do without it
+
+    if not torch.cuda.is_available():  # several of them import DeepSpeed, which else prints that it found no GPU
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ModelError(
+            f"language models as players need {name}: pip install 'curricle[llm]' ({type(error).__name__}: {error})"
+        ) from error
+
+
+@functools.cache
+def kernels() -> Any:
+    """Our own kernels for this GPU; None where Triton is missing or cannot build them."""
+    try:
+        found = importlib.import_module("curricle.llm.generate.kernels")
+        found.tried()
+    except Exception as error:  # compilers fail in many ways, and all can be done without
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        LOG.warning("Triton builds no kernels here, so decoding goes without: %s", why)
+        return None
+    return found

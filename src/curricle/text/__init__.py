@@ -1,0 +1,1 @@
+"""Rules about texts that need no model."""

@@ -1,0 +1,1 @@
+"""What is recorded about a run beside its results."""

@@ -1,0 +1,1 @@
+"""Compiled batches of environments and their threads."""

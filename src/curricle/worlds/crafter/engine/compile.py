@@ -1,0 +1,46 @@
+"""`@kernel`: a function compiled by numba, cached on disk, that lets other threads run.
+
+numba notices when the file of a cached function changes, but not when a function it calls in another file does. The
+kernels here call each other across files, so one changed file must recompile them all: `drop_stale` deletes all
+of Crafter's cached kernels whenever its sources differ from those they were made from. No fastmath: rounding is part of
+the results.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from numba import njit
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(function: F) -> F:
+    """Compile a function of numbers, arrays and records."""
+    return cast(F, njit(cache=True, nogil=True)(function))
+
+
+def part(function: F) -> F:
+    """A piece of a kernel, compiled as if it stood where it is called: what is compiled by itself is compiled twice."""
+    return cast(F, njit(inline="always")(function))
+
+
+def drop_stale(folder: Path) -> None:
+    """Delete the cached kernels below a folder if any of its sources changed since they were compiled."""
+    sources = [path.read_bytes() for path in sorted(folder.rglob("*.py"))]
+    digest = hashlib.sha256(b"".join(sources)).hexdigest()
+    stamp = folder / "__pycache__" / "kernels.sha256"
+    try:
+        if stamp.exists() and stamp.read_text() == digest:
+            return
+        for pattern in ("*.nbi", "*.nbc"):
+            for path in folder.rglob(f"__pycache__/{pattern}"):
+                path.unlink(missing_ok=True)
+        stamp.parent.mkdir(exist_ok=True)
+        stamp.write_text(digest)
+    except OSError:
+        return  # a read-only installation never changes; numba then caches in the user's own folder
+
+
+drop_stale(Path(__file__).parent.parent)

@@ -1,0 +1,1 @@
+"""The rules of Crafter and the state of an environment."""

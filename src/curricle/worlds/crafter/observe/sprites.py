@@ -1,0 +1,47 @@
+"""Looks: which picture an object or a cell has; shared by frames and symbols.
+
+A look is an index into LOOKS, whose names are those of the reference's textures; 0 stands for no object.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+
+from curricle.worlds.crafter.engine.compile import kernel
+from curricle.worlds.crafter.game import rules as r
+
+LOOKS: Final = (
+    *("", "player-left", "player-right", "player-up", "player-down", "player-sleep", "cow", "zombie", "skeleton"),
+    *("arrow-left", "arrow-right", "arrow-up", "arrow-down", "plant", "plant-ripe"),
+)
+_PLAYER, _SLEEPER, _COW, _ARROW, _PLANT = 1, 5, 6, 9, 13
+_MATERIALS: Final = len(r.MATERIALS)
+OUTSIDE: Final = _MATERIALS * len(LOOKS)
+"""The tile of cells outside the map; the others are material + 13 * look."""
+
+
+@kernel
+def look(s: Any, slot: int) -> int:
+    """Which picture an object has."""
+    kind = s.kind[slot]
+    if kind == r.PLAYER:
+        if s.sleeping:
+            return _SLEEPER
+        return _PLAYER + ((0 if s.face_x < 0 else 1) if s.face_x != 0 else (2 if s.face_y < 0 else 3))
+    if kind == r.ARROW:
+        return _ARROW + s.timer[slot]
+    if kind == r.PLANT:
+        return _PLANT + int(s.grown[slot] > r.RIPE_AFTER)
+    return _COW + kind - r.COW  # cow, zombie, skeleton follow each other in both lists
+
+
+@kernel
+def tile_at(s: Any, column: int, row: int) -> int:
+    """Which tile a cell of the local view shows."""
+    x, y = s.x[0] + column - r.VIEW_X // 2, s.y[0] + row - r.VIEW_Y // 2
+    if x < 0 or x >= s.area or y < 0 or y >= s.area:
+        return OUTSIDE
+    tile = int(np.int64(s.material[x, y]))
+    if s.who[x, y]:
+        tile += _MATERIALS * look(s, s.who[x, y] - 1)
+    return tile

@@ -1,0 +1,72 @@
+"""Symbols: what the player sees, as one row of bytes that a small network can learn from.
+
+| bytes | what | values |
+|---|---|---|
+| 0-62 | material of each cell of the 9 x 7 view, row by row | 0-12 as `rules.MATERIALS`, 13 outside |
+| 63-125 | object on each cell, with the way it faces | 0-14 as `textures.LOOKS` |
+| 126-141 | inventory | 0-9 as `rules.ITEMS` |
+| 142 | facing | 0-3: left, right, up, down |
+| 143 | sleeping | 0 or 1 |
+| 144 | daylight | 0-255 |
+
+The player is in the middle of the view. Unlike pixels, symbols are not dimmed at night.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from curricle.worlds.crafter.engine.compile import kernel
+from curricle.worlds.crafter.game import rules as r
+from curricle.worlds.crafter.game.state import SIDE
+from curricle.worlds.crafter.observe.sprites import look
+
+CELLS: Final = r.VIEW_X * r.VIEW_Y
+MATERIAL: Final = slice(0, CELLS)
+OBJECT: Final = slice(CELLS, 2 * CELLS)
+INVENTORY: Final = slice(2 * CELLS, 2 * CELLS + len(r.ITEMS))
+FACING: Final = 2 * CELLS + len(r.ITEMS)
+SLEEPING: Final = FACING + 1
+DAYLIGHT: Final = FACING + 2
+WIDTH: Final = FACING + 3
+OUTSIDE: Final = len(r.MATERIALS)
+
+
+def highest() -> NDArray[np.uint8]:
+    """The largest value each byte can take."""
+    top = np.empty(WIDTH, np.uint8)
+    top[MATERIAL], top[OBJECT], top[INVENTORY] = OUTSIDE, 14, r.MOST
+    top[FACING], top[SLEEPING], top[DAYLIGHT] = 3, 1, 255
+    return top
+
+
+@kernel
+def write_symbols(s: Any, out: NDArray[np.uint8]) -> None:
+    """Write one record's symbols."""
+    left, top = np.int64(s.x[0]) - r.VIEW_X // 2, np.int64(s.y[0]) - r.VIEW_Y // 2
+    for row in range(r.VIEW_Y):
+        y = top + row
+        for column in range(r.VIEW_X):
+            x, at = left + column, row * r.VIEW_X + column
+            if 0 <= x < s.area and 0 <= y < s.area:
+                out[at] = s.material[x % SIDE, y % SIDE]
+                who = s.who[x % SIDE, y % SIDE]
+                out[CELLS + at] = look(s, who - 1) if who else 0
+            else:
+                out[at], out[CELLS + at] = OUTSIDE, 0
+    for item in range(len(r.ITEMS)):
+        out[2 * CELLS + item] = s.inventory[item]
+    out[FACING] = (0 if s.face_x < 0 else 1) if s.face_x != 0 else (2 if s.face_y < 0 else 3)
+    out[SLEEPING] = s.sleeping
+    out[DAYLIGHT] = np.uint8(255 * s.daylight)
+
+
+@kernel
+def write_map(s: Any, out: NDArray[np.uint8]) -> None:
+    """The whole map as the reference's semantic view: materials, and 12 + kind where an object stands; (x, y)."""
+    for x in range(s.area):
+        for y in range(s.area):
+            out[x, y] = s.material[x, y]
+    for slot in range(s.count):
+        out[s.x[slot], s.y[slot]] = len(r.MATERIALS) - 1 + s.kind[slot]

@@ -1,0 +1,139 @@
+"""Grammar: what may come next in a task that is being written line by line (`writing.py` says how lines look).
+
+Names of tools and parameters, kinds of values and what must be given are held; requests, answers and values in quotes
+are free. So a model too small to know the rules writes tasks that can be read, and spends its choices on what they say.
+Where gold has to be `named` (`named.py`), values of calls are words and numbers of the request, and what it asks for is
+a call, or one that lacks its tool. Calls on a simulator may pass on what it answered, so there values stay free.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Sequence
+
+from curricle.setting import Span
+from curricle.text.similarity import WORD, words
+from curricle.worlds.text.tools.catalogue import TOOLS
+from curricle.worlds.text.tools.schema import Tool
+from curricle.worlds.text.tools.simulators import SIMULATORS
+from curricle.worlds.text.tools.simulators.base import STARTS
+
+MOST_TOOLS, MOST_CALLS, MOST_DIGITS, MOST_WORDS = 8, 6, 6, 6
+DIGITS = tuple("0123456789")
+CALL = re.compile(r"(?:call|lacks): (\w+)\((.*)$")
+NUMBER = re.compile(r"=(\d*)$")
+LINE, QUOTED = Span(until="\n", never="`", blank=False), Span(until='"', never="\n\\`")
+
+
+def follows(said: str, named: bool = False) -> Sequence[str] | Span:
+    """Pieces of which one must come next (the empty one: the task is whole), or a stretch of free text."""
+    *before, line = said.split("\n")
+    if not line:
+        return _line(before, named)
+    if line.startswith("tools: "):
+        shown = line.removeprefix("tools: ").split(", ")
+        left = [name for name in TOOLS if name not in shown]
+        more = [f"{name}, " for name in left] if len(shown) < MOST_TOOLS else []
+        return [f"{name}\nrequest: " for name in left] + more
+    if line == "simulator: ":
+        return [f"{name} " for name in SIMULATORS]
+    if line.startswith("simulator: "):
+        digits = line.rpartition(" ")[2]
+        more = list(DIGITS) if len(digits) < len(str(STARTS - 1)) else []
+        return more + (["\nrequest: "] if digits else [])
+    call = CALL.match(line)
+    request = _request(before) if named else ""
+    return _argument({**TOOLS, **_tools(before[0])}[call[1]], call[2], request) if call else LINE
+
+
+def _tools(first: str) -> dict[str, Tool]:
+    """The tools that a task's first line names."""
+    if first.startswith("simulator: "):
+        return {str(tool["name"]): tool for tool in SIMULATORS[first.split(" ")[1]].tools}
+    return {name: TOOLS[name] for name in first.removeprefix("tools: ").split(", ")}
+
+
+def _request(before: Sequence[str]) -> str:
+    """What values have to stand in; empty where they are free: on a simulator, or where the request has no words."""
+    request = next((line.removeprefix("request: ") for line in before if line.startswith("request: ")), "")
+    return request if before[0].startswith("tools: ") and _spans(request) else ""
+
+
+def _line(before: Sequence[str], named: bool) -> list[str]:
+    """How the next line may begin."""
+    if not before:
+        return ["tools: ", "simulator: "]
+    calls = sum(line.startswith("call: ") for line in before)
+    if before[-1].startswith(("answer: ", "lacks: ")):
+        return [""]
+    tools, request = _tools(before[0]), _request(before) if named else ""
+    lines = [f"call: {name}(" for name, tool in tools.items() if _fits(tool, request)] if calls < MOST_CALLS else []
+    if not calls and not before[0].startswith("simulator: "):
+        lines += [f"lacks: {name}(" for name, tool in TOOLS.items() if name not in tools and _fits(tool, request)]
+    if named and not calls:
+        return lines
+    if before[0].startswith("simulator: "):
+        return [*lines, "answer: ", *([""] if calls else [])]
+    return [*lines, ""]
+
+
+def _fits(tool: Tool, request: str) -> bool:
+    """Whether a request has something for all that a tool needs."""
+    parameters = tool["parameters"]
+    return all(_starts(name, parameters["properties"][name], request) for name in parameters.get("required", []))
+
+
+def _argument(tool: Tool, said: str, request: str) -> Sequence[str] | Span:
+    """What may come next between the brackets of a call."""
+    if said.count('"') % 2:
+        new = [span for span in _spans(request) if span not in said.split('"')[1::2]]  # nobody goes from Oslo to Oslo
+        return [f'{span}"' for span in new or _spans(request)] if request else QUOTED
+    properties, required = tool["parameters"]["properties"], tool["parameters"].get("required", [])
+    given = re.findall(r"(\w+)=", re.sub(r'"[^"]*"', "", said))
+    starts = [s for name in properties if name not in given for s in _starts(name, properties[name], request)]
+    ends = [] if set(required) - set(given) else [")\n"]
+    if said.endswith(", "):
+        return starts
+    next_ = [f", {start}" if given else start for start in starts]
+    number = NUMBER.search(said)
+    if number is None:
+        return next_ + ends
+    digits = number[1]
+    if request:  # 3 and 30 are told apart by what follows
+        return [f"{one}{end}" for one in _numbers(request) for end in [*([", "] if starts else []), *ends]]
+    more = list(DIGITS) if not digits or (digits != "0" and len(digits) < MOST_DIGITS) else []
+    return more + (next_ + ends if digits else [])
+
+
+def _starts(name: str, schema: Tool, request: str) -> list[str]:
+    """An argument up to where its value is free: values of a short list are written whole."""
+    if "enum" in schema:
+        values = [v for v in schema["enum"] if not request or words(str(v)) in _runs(request)]
+        return [f"{name}={json.dumps(value, ensure_ascii=False)}" for value in values]
+    if schema.get("type") == "boolean":
+        return [f"{name}=true", f"{name}=false"]
+    if schema.get("type") in ("integer", "number"):
+        return [f"{name}="] if not request or _numbers(request) else []
+    return [f'{name}="']
+
+
+@functools.lru_cache(maxsize=256)
+def _spans(request: str) -> tuple[str, ...]:
+    """Words of a request in a row, as they stand there."""
+    found = [match.span() for match in WORD.finditer(request)]
+    rows = ((start, found[i : i + MOST_WORDS]) for i, (start, _) in enumerate(found))
+    every = (request[start:end] for start, row in rows for _, end in row)
+    return tuple(dict.fromkeys(span for span in every if not set(span) & set(QUOTED.never + QUOTED.until)))
+
+
+@functools.lru_cache(maxsize=256)
+def _numbers(request: str) -> tuple[str, ...]:
+    """Whole numbers of a request."""
+    whole = [word for word in words(request) if word.isdecimal() and word.isascii() and len(word) <= MOST_DIGITS]
+    return tuple(dict.fromkeys(word for word in whole if word == str(int(word))))
+
+
+@functools.lru_cache(maxsize=256)
+def _runs(request: str) -> list[list[str]]:
+    """Words in a row, as they are compared."""
+    return [words(span) for span in _spans(request)]

@@ -1,0 +1,122 @@
+"""Simulator: state as plain JSON data, tools as methods named in a table, and chores that can be asked for.
+
+A call never changes the state it is given: it returns another one. What a tool cannot do it answers with an error, and
+changes nothing. Names and arguments that models write are looked up and compared, never run.
+"""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from curricle.seeds import generator
+from curricle.worlds.text.tools.calls import Call
+from curricle.worlds.text.tools.schema import Json, Tool, arguments_fault, shown
+
+State = dict[str, Json]
+STARTS = 10_000
+"""States to start from have numbers; from this one on they hold names that are held out."""
+
+
+class Refused(Exception):
+    """A tool cannot do what it was asked; the message is its answer."""
+
+
+@dataclass(frozen=True)
+class Chore:
+    """Something to do in a state: the request in words, and the calls that do it."""
+
+    request: str
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something to find out in a state: the request in words, the calls that show it, and the answer."""
+
+    request: str
+    calls: tuple[Call, ...]
+    answer: str
+
+
+def ways(text: str) -> tuple[str, ...]:
+    """Names or phrasings, written with bars between."""
+    return tuple(part.strip() for part in text.split("|"))
+
+
+class Draw:
+    """Draws of one task: from a generator, and from the words of its side of the train and held-out split."""
+
+    def __init__(self, rng: np.random.Generator, held_out: bool) -> None:
+        self.rng, self.held_out = rng, held_out
+
+    def one(self, values: "list[Json] | tuple[Json, ...]") -> Json:
+        """Any of some values."""
+        return values[int(self.rng.integers(len(values)))]
+
+    def some(self, values: "list[Json] | tuple[Json, ...]", n: int) -> list[Json]:
+        """Several different values, in random order."""
+        return [values[int(i)] for i in self.rng.permutation(len(values))[:n]]
+
+    def number(self, low: int, high: int) -> int:
+        """A whole number, both ends included."""
+        return int(self.rng.integers(low, high + 1))
+
+    def mine(self, values: tuple[Json, ...]) -> tuple[Json, ...]:
+        """This side's share of names or phrasings: every fourth is held out."""
+        return tuple(value for i, value in enumerate(values) if (i % 4 == 3) == self.held_out)
+
+    def name(self, values: tuple[Json, ...]) -> Json:
+        """One of this side's share."""
+        return self.one(self.mine(values))
+
+    def say(self, phrasings: str, *values: Json) -> str:
+        """Put values into one of this side's phrasings, at least four with bars between."""
+        return str(self.name(ways(phrasings)).format(*values))
+
+
+class Simulator(ABC):
+    """Tools over a state."""
+
+    name: ClassVar[str]
+    tools: ClassVar[tuple[Tool, ...]]
+
+    @abstractmethod
+    def start(self, draw: Draw) -> State:
+        """A state to start from."""
+
+    def begin(self, number: int) -> State:
+        """The state with a number."""
+        return self.start(Draw(generator(number, "start", self.name), held_out=number >= STARTS))
+
+    @abstractmethod
+    def methods(self) -> Mapping[str, Callable[..., Json]]:
+        """What each tool does: a function of a state, which it may change, and of the tool's arguments."""
+
+    @abstractmethod
+    def chore(self, state: State, draw: Draw) -> Chore:
+        """Something to do that changes this state."""
+
+    @abstractmethod
+    def question(self, state: State, draw: Draw) -> Question:
+        """Something that only the tools can tell."""
+
+    def essence(self, state: State) -> Json:
+        """What counts when two end states are compared."""
+        return state
+
+    def run(self, state: State, call: Call) -> tuple[State, Json]:
+        """Make one call: the state after it and what the tool answers."""
+        known = {tool["name"]: tool for tool in self.tools}
+        if call.name not in known:
+            return state, {"error": f"there is no tool {shown(call.name)}"}
+        if fault := arguments_fault(known[call.name]["parameters"], call.arguments):
+            return state, {"error": fault}
+        after = copy.deepcopy(state)
+        try:
+            return after, {"result": self.methods()[call.name](after, **call.arguments)}
+        except Refused as refusal:
+            return state, {"error": str(refusal)}

@@ -1,0 +1,1 @@
+"""Base tasks from benchmark data on disk."""
