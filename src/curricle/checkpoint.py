@@ -13,7 +13,8 @@ from pydantic import JsonValue
 
 from curricle.errors import RunDamaged
 
-ARRAYS, STATE = "arrays.safetensors", "state.json"
+ARRAYS = "arrays.safetensors"
+STATE = "state.json"
 
 
 def write(folder: Path, arrays: Mapping[str, NDArray[Any]], state: Mapping[str, JsonValue]) -> None:

@@ -38,9 +38,11 @@ from curricle.tracking.watcher import Log, Watcher, Watchers
 from curricle.world import World
 
 LOG = logging.getLogger("curricle")
-EXPORTED, PUBLISHED = "agent", "model"
+EXPORTED = "agent"
+PUBLISHED = "model"
 """Where an exported agent lies in its folder: weights as safetensors with plain data, and the model for others."""
-TOP, SECTIONS = ("seed", "begin"), ("world", "original", "designer", "agent", "schedule", "log")
+TOP = ("seed", "begin")
+SECTIONS = ("world", "original", "designer", "agent", "schedule", "log")
 AUTO = "auto"
 Part = type[World] | type[Designer] | type[Agent]
 WHO: dict[str, Part] = {"world.id": World, "designer.id": Designer, "agent.id": Agent}
@@ -141,9 +143,12 @@ def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
 def _kind_at(config: Mapping[str, Any], sections: Sequence[str]) -> type[Options] | None:
     """The kind of options that a section holds, or a table of options in it; None where nobody is named yet."""
     section, *inner = sections
-    table, name = config[section], config[section].get("id")
+    table = config[section]
+    name = config[section].get("id")
     for beside in inner:
-        section, name, table = "designer", table.get(beside.removesuffix("_options")), table[beside]
+        section = "designer"
+        name = table.get(beside.removesuffix("_options"))
+        table = table[beside]
     try:
         return _kind(section, name) if section in KINDS or isinstance(name, str) else None
     except (UsageError, PluginError):
@@ -210,7 +215,8 @@ def resolve(config: Mapping[str, Any]) -> Config:
         suggested = {**DEFAULTS.get(name, {}), **fitting.get(name, {})}
         tables[name] = _with_suggestions(name, tables[name], suggested, f"{world.id}.suggests")
     tables["designer"], why = _chosen(tables["designer"])
-    designer, agent = find(Designer, str(tables["designer"]["id"])), find(Agent, str(tables["agent"]["id"]))
+    designer = find(Designer, str(tables["designer"]["id"]))
+    agent = find(Agent, str(tables["agent"]["id"]))
     found: dict[str, Any] = {"world": world, "designer": designer, "agent": agent}
     names = {name: _lasting_name(str(tables[name].pop("id")), part.id) for name, part in found.items()}
     options = {name: _options(part, tables[name], f"[{name}] {part.id}") for name, part in found.items()}
@@ -261,7 +267,8 @@ def resume(folder: Path | str, watcher: Watcher | None = None) -> Scores:
 
 def _tell_changes(folder: Path) -> None:
     """Say what differs from the config that the run went with last; all that it went with stay in its environment."""
-    now, known = dict(leaves(read_config(folder))), read_environment(folder)
+    now = dict(leaves(read_config(folder)))
+    known = read_environment(folder)
     before = dict(leaves(known[-1].get("config", {}))) if known else {}
     for key in sorted(before.keys() | now.keys()) if before else ():
         if before.get(key) != now.get(key):
@@ -296,7 +303,8 @@ def _load(agent: Agent, folder: Path) -> None:
 
 def export(folder: Path | str, out: Path | str, merged: bool = False) -> None:
     """Write the agent of a run into a new folder that can be tested, watched and filmed as the run can."""
-    folder, out = Path(folder), Path(out)
+    folder = Path(folder)
+    out = Path(out)
     if out.exists():
         raise RunError(f"{out} exists already; choose another --out")
     _, agent = trained(folder)
@@ -344,7 +352,8 @@ def _train(config: Config, parts: tuple[World, Designer, Agent], run: Run, watch
     def newcomer() -> Agent:
         return _newcomer(config, world)
 
-    past, plain = read_metrics(run.folder), config.to_toml()
+    past = read_metrics(run.folder)
+    plain = config.to_toml()
     loggers = config.log.watchers(run.folder.resolve().name, run.tensorboard, past, plain)
     told = Watchers([*loggers, *([watcher] if watcher else [])])
     try:
@@ -390,7 +399,8 @@ def _updated(kind: type[Options], table: Mapping[str, Any], what: str) -> dict[s
     """Options under the names of today, those of the designers that they name included."""
     found = kind.updated(table, what)
     for name in kind.naming if issubclass(kind, NamingOptions) else ():
-        maker, beside = found.get(name), f"{name}_options"
+        maker = found.get(name)
+        beside = f"{name}_options"
         if isinstance(maker, str) and isinstance(found.get(beside), Mapping):
             inner = find(Designer, maker).Options
             found[beside] = _updated(inner, found[beside], f"{what}, {beside} of {maker}")
@@ -402,7 +412,8 @@ def _with_maker(table: dict[str, Any], suggested: Mapping[str, Any]) -> dict[str
 
     One that would work on random proposals, were it not told otherwise, works on those of the designer suggested.
     """
-    who, id = str(suggested.get("id", AUTO)), str(table["id"])
+    who = str(suggested.get("id", AUTO))
+    id = str(table["id"])
     if AUTO in (who, id) or not issubclass(kind := find(Designer, id).Options, OfOptions):
         return table
     maker = table.get("of", who if kind.model_fields["of"].default == "random" else None)
@@ -429,7 +440,8 @@ def _options(part: Any, table: Mapping[str, Any], what: str) -> Options:
     if isinstance(options, ModelOptions):
         options = choose.settled(options, what)
     for name in options.naming if isinstance(options, NamingOptions) else ():
-        named, beside = getattr(options, name), f"{name}_options"
+        named = getattr(options, name)
+        beside = f"{name}_options"
         other = find(Designer, named)
         inner = _options(other, getattr(options, beside), f"{what}, {beside} of {other.id}")
         options = options.model_copy(update={name: _lasting_name(named, other.id), beside: Frozen(_plain(inner))})

@@ -77,14 +77,21 @@ class Loop:
         newcomer: Callable[[], Agent],
         watcher: Watcher | None = None,
     ) -> None:
-        self.world, self.designer, self.agent, self.schedule = world, designer, agent, schedule
-        self.run, self.seed, self.newcomer, self.watcher = run, seed, newcomer, watcher or Watcher()
+        self.world = world
+        self.designer = designer
+        self.agent = agent
+        self.schedule = schedule
+        self.run = run
+        self.seed = seed
+        self.newcomer = newcomer
+        self.watcher = watcher or Watcher()
         self.spent = 0  # budget since the run began, by the schedule
 
     def train(self) -> Scores:
         """Go through all cycles and the final stretch; steps that the run folder already holds are not repeated."""
         self.run.restore({"agent": self.agent, "designer": self.designer})
-        schedule, past = self.schedule, list[Cycle]()
+        schedule = self.schedule
+        past = list[Cycle]()
         for cycle in range(1, schedule.cycles + 1):
             designs = self.propose(cycle, past)
             designed = self.practise(cycle, "designed", designs or [self.world.unaltered()], schedule.designed)
@@ -203,7 +210,8 @@ def each(outcomes: list[Outcome], designs: Sequence[Design], who: str) -> list[O
 
 def test_scores(agent: Agent, seeds: int, episodes: int) -> Scores:
     """Test an agent in its original world, on seeds that are the same for every run."""
-    world, original = agent.world, [agent.world.unaltered()] * seeds
+    world = agent.world
+    original = [agent.world.unaltered()] * seeds
     made = agent.measure(original, [for_test(i) for i in range(seeds)], episodes)
     outcomes = each(made, original, f"{agent.id}: measure()")
     scores = Scores.over(outcomes, [skill.name for skill in world.skills])
@@ -215,12 +223,16 @@ class _Workshop:
     """The designer's way to the agent and to the run folder; see `designer.Workshop`."""
 
     def __init__(self, loop: Loop, step: Step) -> None:
-        self.loop, self.step, self.cycle, self.folder = loop, step, step.cycle, loop.run.by_hand
+        self.loop = loop
+        self.step = step
+        self.cycle = step.cycle
+        self.folder = loop.run.by_hand
 
     def trial(self, designs: Sequence[Design], *, episodes: int = 12, practised: int | None = None) -> list[Outcome]:
         if not designs:
             return []
-        agent, spent = self.loop.agent, 0
+        agent = self.loop.agent
+        spent = 0
         if practised is not None:
             agent = self.loop.newcomer()
             seed = derive(self.loop.seed, "newcomer", self.cycle)

@@ -73,7 +73,8 @@ def find(kind: type[T], name: str) -> type[T]:
     newest = max((id for id in known if id.rpartition("-v")[0] == name), key=_version, default=name)
     if newest not in known:
         bare = [id.rpartition("-v")[0] for id in known]
-        what, path = _group(kind)[:-1], Path(name)
+        what = _group(kind)[:-1]
+        path = Path(name)
         if name.endswith(".py"):
             raise UsageError(f"{name!r} is a file: name the {what} in it, as in {name}:Class")
         if path.is_dir() and (path / "config.toml").exists():
@@ -87,7 +88,8 @@ def find(kind: type[T], name: str) -> type[T]:
 
 def named(options: NamingOptions, which: str, setting: type[Setting], seed: int) -> Designer:
     """Make the designer that an option of another one names, with the options beside that name."""
-    maker, beside = find(Designer, getattr(options, which)), f"{which}_options"
+    maker = find(Designer, getattr(options, which))
+    beside = f"{which}_options"
     return maker(setting, checked(maker.Options, getattr(options, beside), f"{beside} of {maker.id}"), seed)
 
 
@@ -110,7 +112,8 @@ def _group(kind: type) -> str:
 def _places(kind: type) -> tuple[dict[str, str], list[tuple[str, str]]]:
     """All ids with the place of their code, and claims to an id that is taken: by a built-in, or by who came first."""
     group = _group(kind)
-    places, clashes = dict(BUILT_IN[group]), list[tuple[str, str]]()
+    places = dict(BUILT_IN[group])
+    clashes = list[tuple[str, str]]()
     for entry in sorted(entry_points(group=f"curricle.{group}"), key=lambda entry: entry.value):
         if places.setdefault(entry.name, entry.value) != entry.value:
             clashes.append((entry.name, entry.value))

@@ -37,9 +37,16 @@ from curricle.tracking.environment import environment
 L = TypeVar("L", bound=Record)
 R = TypeVar("R", Design, Outcome, Scores)
 
-CONFIG, JOURNAL, METRICS, EXCHANGES = "config.toml", "journal.jsonl", "metrics.jsonl", "exchanges.jsonl"
-ENVIRONMENT, TIMINGS, CHECKPOINTS = "environment.jsonl", "timings.jsonl", "checkpoints"
-TENSORBOARD, LOCK, BY_HAND = "tensorboard", "lock", "by_hand"
+CONFIG = "config.toml"
+JOURNAL = "journal.jsonl"
+METRICS = "metrics.jsonl"
+EXCHANGES = "exchanges.jsonl"
+ENVIRONMENT = "environment.jsonl"
+TIMINGS = "timings.jsonl"
+CHECKPOINTS = "checkpoints"
+TENSORBOARD = "tensorboard"
+LOCK = "lock"
+BY_HAND = "by_hand"
 FILES: dict[type[Record], str] = {Design: "designs.jsonl", Outcome: "outcomes.jsonl", Scores: "scores.jsonl"}
 TRIMMED = (*FILES.values(), METRICS)
 UNTRIMMED = (JOURNAL, EXCHANGES, ENVIRONMENT, TIMINGS)
@@ -76,7 +83,9 @@ class Run:
     """A run folder opened for work by this process; `with Run.open(folder) as run:`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.tensorboard, self.by_hand = folder, folder / TENSORBOARD, folder / BY_HAND
+        self.folder = folder
+        self.tensorboard = folder / TENSORBOARD
+        self.by_hand = folder / BY_HAND
         self._lock = filelock.FileLock(folder / LOCK, timeout=0)
         try:
             self._lock.acquire()
@@ -262,7 +271,8 @@ class Run:
 
     def _write(self, name: str, content: bytes) -> None:
         """Write a whole file so that it is either there or not."""
-        path, new = self.folder / name, self.folder / f"{name}.new"
+        path = self.folder / name
+        new = self.folder / f"{name}.new"
         with self._writing(path):
             new.write_bytes(content)
             _sync(new)
@@ -274,7 +284,8 @@ class Run:
         try:
             yield
         except OSError as error:
-            reason, advice = error.strerror or str(error), "nothing has begun; when it is put right, run it again"
+            reason = error.strerror or str(error)
+            advice = "nothing has begun; when it is put right, run it again"
             if (self.folder / CONFIG).exists():
                 advice = f"finished steps are safe; when it is put right: curricle resume {self.folder}"
             raise RunUnwritable(f"cannot write {path}: {reason}; {advice}") from error

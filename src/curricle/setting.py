@@ -135,7 +135,8 @@ def _knob(cls: type[Setting], name: str, field: FieldInfo) -> Knob:
     if kind in (int, float):
         if annotated_types.Ge not in bounds or annotated_types.Le not in bounds:
             raise DeclarationError(f"{where}: a number needs both bounds, ge= and le=")
-        low, high = bounds[annotated_types.Ge].ge, bounds[annotated_types.Le].le
+        low = bounds[annotated_types.Ge].ge
+        high = bounds[annotated_types.Le].le
         return Knob(kind="int" if kind is int else "float", low=low, high=high, **common)
     if get_origin(kind) is Literal and all(isinstance(choice, str) for choice in get_args(kind)):
         return Knob(kind="choice", choices=get_args(kind), **common)

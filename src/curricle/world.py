@@ -216,7 +216,8 @@ class TaskWorld(World):
         except CurricleError:
             raise
         except Exception as error:
-            frames, why = traceback.extract_tb(error.__traceback__), " ".join(str(error).split())
+            frames = traceback.extract_tb(error.__traceback__)
+            why = " ".join(str(error).split())
             at = [frame for frame in frames if frame.filename != __file__][:1] or frames
             what = f"{self.id}: tasks(setting, n={n}, seed={seed}) broke down in {setting!r}"
             place = f"{Path(at[0].filename).name}, line {at[0].lineno}"

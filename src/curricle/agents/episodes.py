@@ -15,7 +15,8 @@ from curricle.records import Design, Frozen, Outcome
 from curricle.world import VectorWorld, World, WorldVector
 
 LOG = logging.getLogger("curricle")
-LONGEST, LONG = 100_000, 10_000
+LONGEST = 100_000
+LONG = 10_000
 """Steps that one test episode may take, and after which a person who waits is told."""
 Act = Callable[[Any], NDArray[Any]]
 """From a batch of observations to a batch of actions."""
@@ -27,7 +28,9 @@ class Tally:
     """Counts, for every design, the episodes that ended in the sub-environments that belong to it."""
 
     def __init__(self, world: VectorWorld, designs: Sequence[Design], owners: Sequence[int]) -> None:
-        self.world, self.designs, self.owners = world, designs, np.asarray(owners)
+        self.world = world
+        self.designs = designs
+        self.owners = np.asarray(owners)
         self.attempts = np.zeros(len(designs), np.int64)
         self.successes = np.zeros(len(designs), np.int64)
         self.skills = np.zeros((len(designs), len(world.skills)), np.int64)

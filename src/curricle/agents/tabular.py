@@ -58,12 +58,15 @@ class Tabular(Agent):
 
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Q-learning, epsilon-greedy."""
-        options, owners = self.options, share_out(len(designs), self.options.environments)
-        rng, luck = generator(seed, "act"), [generator(seed, "ties", i) for i in range(len(owners))]
+        options = self.options
+        owners = share_out(len(designs), self.options.environments)
+        rng = generator(seed, "act")
+        luck = [generator(seed, "ties", i) for i in range(len(owners))]
         vector = self.vectors.vector([self.vectors.setting(designs[owner].setting) for owner in owners])
         tally = Tally(self.vectors, designs, owners)
         observations, _ = vector.reset(seed=[derive(seed, "world", i) % 2**31 for i in range(len(owners))])
-        states, reported = self._states(observations), 0
+        states = self._states(observations)
+        reported = 0
         for done in range(len(owners), budget + len(owners), len(owners)):
             explores = rng.random(len(owners)) < options.explore
             actions = np.where(explores, rng.integers(self.values.shape[1], size=len(owners)), self._best(states, luck))

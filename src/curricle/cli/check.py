@@ -69,7 +69,8 @@ def check(world: WorldName, steps: Steps = 300, tasks: Tasks = 8, count: Count =
 
 def _advice_on_suggestions(world: World) -> list[str]:
     """Refuse suggestions that no run could follow; what is only not installed here is worth a note."""
-    known, notes = [name for name in SECTIONS if name != "world"], list[str]()
+    known = [name for name in SECTIONS if name != "world"]
+    notes = list[str]()
     for section, table in world.suggested(world.options).items():
         if section not in known:
             raise DeclarationError(f"{world.id}.suggests: unknown section {section!r}, {nearest(str(section), known)}")
@@ -131,8 +132,10 @@ class _Trial:
     """A world of tasks while it is tried; tasks are kept by their ids, and junk that was paid is counted."""
 
     def __init__(self, world: TaskWorld) -> None:
-        self.world, self.seen = world, dict[str, Task]()
-        self.paid, self.asked = Counter[str](), 0
+        self.world = world
+        self.seen = dict[str, Task]()
+        self.paid = Counter[str]()
+        self.asked = 0
 
     def answered(self, setting: Setting, count: int) -> str:
         """What solutions and junk earn in a setting; drawn twice from one seed, which must give the same tasks."""
@@ -147,7 +150,8 @@ class _Trial:
 
     def notes(self) -> list[str]:
         """What a world of tasks can do without, but agents learn and are tested better with."""
-        notes, home = [], self.world.original
+        notes = []
+        home = self.world.original
         tests = self._many(home, map(for_test, range(5)))
         practised = {str(task.prompt) for task in self._many(home, range(20))}
         tested = [str(task.prompt) for task in tests]
@@ -169,7 +173,8 @@ class _Trial:
 
     def _many(self, setting: Setting, seeds: Iterable[int]) -> list[Task]:
         """Twenty tasks a seed, of as many seeds as there is time for."""
-        found, end = list[Task](), time.monotonic() + LOOKING
+        found = list[Task]()
+        end = time.monotonic() + LOOKING
         for seed in seeds:
             found += self._drawn(setting, 20, seed)
             if time.monotonic() > end:
@@ -246,7 +251,8 @@ class _Trial:
             if all(map(_is_much, given)) and self._pays_always(setting, name, len(tasks)):
                 what = f"score() pays for {name} as an answer to every task"
                 raise WorldError(f"{self.world.id}: {what}, whatever is right, in {setting!r}")
-        self.paid, self.asked = self.paid + paid, self.asked + asked
+        self.paid = self.paid + paid
+        self.asked = self.asked + asked
         return f"something {paid.total()} of {asked} times" if paid else "nothing"
 
     def _pays_always(self, setting: Setting, name: str, count: int) -> bool:

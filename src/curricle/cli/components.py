@@ -36,11 +36,17 @@ def design(
     settled = config.resolve(plain)
     if settled.world.id != kind.id:
         raise UsageError(f"{run_folder} is a run in {settled.world.id}, not in {kind.id}")
-    cycles, past = settled.schedule.cycles, _past(run_folder) if run_folder else []
-    maker, options, n = settled.designer, settled.designer_options, settled.schedule.designs
+    cycles = settled.schedule.cycles
+    past = _past(run_folder) if run_folder else []
+    maker = settled.designer
+    options = settled.designer_options
+    n = settled.schedule.designs
     if isinstance(options, OfOptions) and (inner := find(Designer, options.of)).prompts is not Designer.prompts:
-        past, n = [], getattr(options, "candidates", n)  # asked once, as the run begins
-        maker, options = inner, checked(inner.Options, options.of_options, f"[designer] of_options of {inner.id}")
+        # asked once, as the run begins
+        past = []
+        n = getattr(options, "candidates", n)
+        maker = inner
+        options = checked(inner.Options, options.of_options, f"[designer] of_options of {inner.id}")
     cycle = min(len(past) + 1, cycles)  # of a finished run: the last one its designer got
     brief = settled.world(settled.world_options, settled.original).brief(cycle, cycles, past[: cycle - 1])
     prompts: Sequence[Sequence[Message]] = ()

@@ -34,8 +34,11 @@ class Game:
     def __init__(self, world: VectorWorld, setting: Setting, seed: int) -> None:
         if not world.keys:
             raise UsageError(f"{world.id} cannot be played: it declares no keys")
-        self.world, self.vector = world, world.vector([setting])
-        self.total, self.steps, self.said = 0.0, 0, "a new episode"
+        self.world = world
+        self.vector = world.vector([setting])
+        self.total = 0.0
+        self.steps = 0
+        self.said = "a new episode"
         self.vector.reset(seed=[seed])
 
     def press(self, key: str) -> bool:
@@ -45,12 +48,14 @@ class Game:
         if key in self.world.keys:
             action, name = self.world.keys[key]
             _, reward, terminated, truncated, info = self.vector.step(np.array([action]))
-            self.total, self.steps = self.total + float(reward[0]), self.steps + 1
+            self.total = self.total + float(reward[0])
+            self.steps = self.steps + 1
             self.said = f"{name}; reward {reward[0]:+.1f}"
             if terminated[0] or truncated[0]:
                 shown = ", ".join(self.world.names(info["skills"][0])) or "none"
                 self.said = f"the episode ended after {self.steps} steps, return {self.total:.1f}; skills: {shown}"
-                self.total, self.steps = 0.0, 0
+                self.total = 0.0
+                self.steps = 0
         return True
 
     @property
@@ -116,7 +121,8 @@ def in_window(game: Game, size: int = 576) -> None:
     except tkinter.TclError as error:
         raise UsageError(f"no window can be opened ({error}); play in the terminal instead, without --window") from None
     window.title(f"{game.world.id}: {game.help}")
-    picture, text = tkinter.Label(window), tkinter.Label(window, text=game.said)
+    picture = tkinter.Label(window)
+    text = tkinter.Label(window, text=game.said)
     picture.pack()
     text.pack()
 

@@ -17,7 +17,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Trains an agent in environments that are made for it while it learns.",
 )
-out, err = Console(), Console(stderr=True)
+out = Console()
+err = Console(stderr=True)
 if not out.is_terminal:
     out.width = 160  # a table in a file or a pipe need not fit a window
 

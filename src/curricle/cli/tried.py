@@ -32,7 +32,9 @@ def naming(name: str, setting: Setting, original: Setting) -> Iterator[None]:
 def tried(world: VectorWorld, settings: Mapping[str, Setting], steps: int) -> list[str]:
     """Play each setting by chance; returns what is worth a note."""
     vector = world.vector(list(settings.values()))  # all at once, as agents practise: spaces must agree
-    notes, odd, ended = _advice_on_keys(world, vector.single_action_space), set[str](), 0
+    notes = _advice_on_keys(world, vector.single_action_space)
+    odd = set[str]()
+    ended = 0
     vector.close()
     for name, setting in settings.items():
         with naming(name, setting, world.original):
@@ -82,7 +84,8 @@ def _played(world: VectorWorld, setting: Setting, steps: int, odd: set[str]) -> 
 
 def _course(world: VectorWorld, setting: Setting, steps: int, odd: set[str]) -> _Course:
     """Play by chance for a while; `odd` collects what may be meant in observations."""
-    vector, course = world.vector([setting]), _Course({skill.name: 0 for skill in world.skills})
+    vector = world.vector([setting])
+    course = _Course({skill.name: 0 for skill in world.skills})
     look = _Look(world.id, vector, odd)
     vector.action_space.seed(1)
     observations, _ = vector.reset(seed=[1])
@@ -99,7 +102,9 @@ def _course(world: VectorWorld, setting: Setting, steps: int, odd: set[str]) -> 
         given = (float(np.sum(rewards)), _digest(tuple(map(_first, seen))), over, _digest(info["skills"]))
         for trail, value in zip(course.trail.values(), given, strict=True):
             trail.append(value)
-        course.total, course.ended, course.open = course.total + given[0], course.ended + over, not over
+        course.total = course.total + given[0]
+        course.ended = course.ended + over
+        course.open = not over
         if over or step == steps:
             for name in world.names(info["skills"][0]):
                 course.shown[name] += 1
@@ -111,7 +116,10 @@ class _Look:
     """Holds every observation to the space that its world declares."""
 
     def __init__(self, world: str, vector: WorldVector, odd: set[str]) -> None:
-        self.world, self.space, self.odd, self.step = world, vector.single_observation_space, odd, 0
+        self.world = world
+        self.space = vector.single_observation_space
+        self.odd = odd
+        self.step = 0
         self.slots = vector.slots if isinstance(vector, GymVector) else []
         for slot in self.slots:
             slot.look = self.one  # as the environment gave it: a batch has the declared type, whatever was given
@@ -193,8 +201,10 @@ def _cast(array: NDArray[Any], space: gymnasium.Space[Any]) -> NDArray[Any]:
 
 def _wrong_value(array: NDArray[Any], where: str, low: Any, high: Any) -> str:
     """Name the first value that is not finite or out of bounds; rounding may cross a bound by a hair."""
-    low, high = np.broadcast_to(low, array.shape), np.broadcast_to(high, array.shape)
-    endless, outside = ~np.isfinite(array), (array < low) | (array > high)
+    low = np.broadcast_to(low, array.shape)
+    high = np.broadcast_to(high, array.shape)
+    endless = ~np.isfinite(array)
+    outside = (array < low) | (array > high)
     if array.dtype.kind == "f":
         outside &= ~(np.isclose(array, low, 1e-6, 1e-6) | np.isclose(array, high, 1e-6, 1e-6))
     if not (endless | outside).any():

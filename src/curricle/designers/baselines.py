@@ -43,7 +43,8 @@ class Random(Designer):
 
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Draw n settings."""
-        rng, held = generator(self.seed, "random", brief.cycle), self.options.held(brief.original)
+        rng = generator(self.seed, "random", brief.cycle)
+        held = self.options.held(brief.original)
         return [
             Design(
                 setting=self.setting.sample(rng, held).values,

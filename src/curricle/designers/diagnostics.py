@@ -10,7 +10,9 @@ Point = tuple[float, float]
 """Success in the designs, and the held-out score, of one cycle."""
 HALF = 3
 """Cycles on either side of a change."""
-SURE, RISE, FALL = 2.0, 0.05, 1.0
+SURE = 2.0
+RISE = 0.05
+FALL = 1.0
 """Standard errors, success and points of score that a change must exceed to be one."""
 log = logging.getLogger("curricle")
 
@@ -49,7 +51,8 @@ def alarm(history: Sequence[Point]) -> bool:
 
 def _change(course: Sequence[float]) -> tuple[float, float]:
     """By how much the later three are above the earlier three, and the standard error of that."""
-    earlier, later = course[:HALF], course[HALF:]
+    earlier = course[:HALF]
+    later = course[HALF:]
     error = math.sqrt((statistics.variance(earlier) + statistics.variance(later)) / HALF)
     return statistics.mean(later) - statistics.mean(earlier), error
 

@@ -45,7 +45,8 @@ def passes(k: int, n: int, alpha: float, k_min: float) -> bool:
 def posterior(counts: Counts) -> Floats:
     """Weight of each success rate of GRID, given k of n, one row a design; without attempts all weigh the same."""
     table = np.array(counts, np.float64).reshape(-1, 2)
-    k, n = table[:, :1], table[:, 1:]
+    k = table[:, :1]
+    n = table[:, 1:]
     shrink = np.minimum(1.0, MOST / np.maximum(n, 1))
     log = shrink * (k * np.log(GRID) + (n - k) * np.log1p(-GRID))
     weight = np.exp(log - log.max(1, keepdims=True, initial=-np.inf))
@@ -72,7 +73,8 @@ def confidence(counts: Counts) -> Floats:
 def alike(counts: Counts) -> bool:
     """Whether success rates differ by no more than chance (Pearson's chi-square, within three of its deviations)."""
     table = np.array([(k, n) for k, n in counts if n > 0], np.float64).reshape(-1, 2)
-    (k, n), others = table.T, len(table) - 1
+    (k, n) = table.T
+    others = len(table) - 1
     if others < 1 or k.sum() in (0, n.sum()):
         return True
     p = k.sum() / n.sum()
@@ -114,7 +116,8 @@ def weights(counts: Counts, reward: Reward, alpha: float, k_min: float, strength
     """
     if alike(counts):
         return np.zeros(len(counts))
-    gained, tried = expected(reward, counts), np.array([n > 0 for _, n in counts], bool)
+    gained = expected(reward, counts)
+    tried = np.array([n > 0 for _, n in counts], bool)
     baseline = gained[tried].mean()
     excess = np.maximum(0.0, np.expm1(strength * (gained - baseline)))
     return np.asarray(excess * confidence(counts) * admitted(counts, alpha, k_min))

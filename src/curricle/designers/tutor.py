@@ -45,7 +45,8 @@ class Tutor(Designer):
         wanted = aims(brief.skills, rates, self.options)
         designs = []
         for i in range(n):
-            skill, again = wanted[i % len(wanted)], i // len(wanted)
+            skill = wanted[i % len(wanted)]
+            again = i // len(wanted)
             ease = max(0.0, self.ease.get(skill.name, 1.0) - again * self.options.step)
             setting = self._eased(skill, ease, brief)
             known = f"success {rates[skill.name]:.0%} in the original" if skill.name in rates else "not tested yet"
@@ -94,7 +95,8 @@ class Tutor(Designer):
 def _between(knob: Knob, start: Value, end: Value, share: float) -> Value:
     """A value on the way from start to end; what has no order switches half-way."""
     if knob.kind == "choice" and knob.harder:
-        at, to = knob.choices.index(str(start)), knob.choices.index(str(end))
+        at = knob.choices.index(str(start))
+        to = knob.choices.index(str(end))
         return knob.choices[round(at + (to - at) * share)]
     if knob.kind in ("int", "float"):
         value = float(start) + (float(end) - float(start)) * share

@@ -23,7 +23,8 @@ WAIT = timedelta(days=30)
 """How long a follower waits to be asked; the launcher ends it sooner if the leader fails."""
 UPDATE = timedelta(hours=2)
 """How long ranks wait for each other in the middle of an update: the slowest one's rollouts."""
-STOP, NEW = "stop", "new"
+STOP = "stop"
+NEW = "new"
 _talk: Any = None  # the process group of what is said here; None: this process is alone
 _made = 0  # agents so far
 
@@ -88,7 +89,8 @@ def enlisted() -> int:
     Whatever is to be refused is refused before: from here on the others make theirs, too.
     """
     global _made
-    mine, _made = min(_made, 1), _made + 1
+    mine = min(_made, 1)
+    _made = _made + 1
     ask(mine, NEW)
     return mine
 
@@ -117,7 +119,8 @@ def lead(about: Mapping[str, Any]) -> Iterator[None]:
 def follow(making: Callable[[Mapping[str, Any]], Callable[[], Any]]) -> None:
     """Do what the leader asks, to the end; `making` turns what the run is about into a way to make its agent."""
     _join()
-    make, agents = making(told({})), dict[int, Any]()
+    make = making(told({}))
+    agents = dict[int, Any]()
     while True:
         agent, method, given = told((0, STOP, dict[str, Any]()))
         if method == STOP:

@@ -68,7 +68,8 @@ def _number(term: str) -> str:
     found = DECIMAL.fullmatch(term)
     if not found or not any(map(str.isdecimal, term)):
         return ""
-    whole, part = found[2], (found[3] or "").rstrip("0")
+    whole = found[2]
+    part = (found[3] or "").rstrip("0")
     if len(whole) < 3 or found[3]:
         whole = whole.lstrip("0") or "0"
     sign = "-" if found[1] == "-" and (whole.strip("0") or part) else ""
@@ -91,7 +92,8 @@ def f1(answer: str, gold: str) -> float:
     Who lists all days has named none, and half of a number is another number. So what of gold holds a digit has to be
     in the answer as it is: 17 km are not half of 5 km.
     """
-    said, wanted = terms(answer), terms(gold)
+    said = terms(answer)
+    wanted = terms(gold)
     if single(gold) or all(map(_number, wanted)):
         return float(bool(wanted) and said == wanted)
     exact = Counter(term for term in wanted if any(map(str.isdecimal, term)))
@@ -111,7 +113,8 @@ def grams(text: str, n: int = 3) -> frozenset[tuple[str, ...]]:
 
 def jaccard(one: str, other: str, n: int = 3) -> float:
     """Shared runs of n words over all runs of both texts: 1 for copies, 0 for texts without a run in common."""
-    a, b = grams(one, n), grams(other, n)
+    a = grams(one, n)
+    b = grams(other, n)
     return len(a & b) / len(a | b)
 
 
@@ -131,7 +134,8 @@ class Copies:
 
     def __init__(self, near: float = 0.8, n: int = 3, texts: Iterable[str] = ()) -> None:
         """Texts count as near copies from a `jaccard` of `near` on."""
-        self.near, self.n = near, n
+        self.near = near
+        self.n = n
         self.texts: list[str] = []
         self._runs: list[frozenset[tuple[str, ...]]] = []
         self._holders: dict[tuple[str, ...], list[int]] = {}  # a run of words -> who has it

@@ -30,10 +30,13 @@ class Row(NamedTuple):
 
 def comparison(folders: Sequence[Path]) -> Group:
     """One row for all runs of one config, whatever their seeds; it says what tells that config from the others."""
-    groups, untested, doubled = dict[str, dict[int, Row]](), list[str](), list[str]()
+    groups = dict[str, dict[int, Row]]()
+    untested = list[str]()
+    doubled = list[str]()
     folders = [*{folder.resolve(): folder for folder in folders}.values()]
     for folder in sorted(folders, key=_started):
-        config, scores = read_config(folder), read_records(folder, Scores)
+        config = read_config(folder)
+        scores = read_records(folder, Scores)
         if not scores:
             untested.append(str(folder))
             continue
@@ -58,7 +61,8 @@ def _table(groups: Sequence[Sequence[Row]]) -> Table:
         shown.add_column(column, justify="left" if column == "run" else "right")
     configs = [runs[0].config for runs in groups]
     for runs in groups:
-        tests, trained = [run.scores for run in runs], [run.scores.trained for run in runs if run.scores.trained]
+        tests = [run.scores for run in runs]
+        trained = [run.scores.trained for run in runs if run.scores.trained]
         shown.add_row(
             Text(_name(runs[0].config, configs)),
             f"{len(runs)} ({sum(run.done for run in runs)})",
@@ -108,7 +112,8 @@ def _name(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> st
 def _beside(key: str, config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The configs that a key is compared in: those that share the part it is an option of, itself among them."""
     section, _, rest = key.partition(".")
-    part, named = PARTS.get(section), rest.partition(".")[0].removesuffix("_options")
+    part = PARTS.get(section)
+    named = rest.partition(".")[0].removesuffix("_options")
 
     def owners(one: Mapping[str, Any]) -> tuple[Any, Any]:
         """A part, and the designer that it names beside these options (`of` beside `of_options`)."""

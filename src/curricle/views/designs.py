@@ -11,7 +11,8 @@ from curricle.errors import RunError, UsageError
 from curricle.records import Design, Outcome, Value
 from curricle.run import read_config, read_records
 
-MOST_VALUE, MOST_WHY = 40, 80
+MOST_VALUE = 40
+MOST_WHY = 80
 """Characters of a knob's text and of a reason that are shown."""
 
 
@@ -31,8 +32,10 @@ def designs(folder: Path) -> list[tuple[int, Outcome]]:
 def designs_table(folder: Path | str, cycle: int | None = None) -> Table:
     """One row a design, of all cycles or of one; equal designs of a cycle are put together."""
     folder = Path(folder)
-    config, found = read_config(folder), _together(_with_waiting(folder))
-    own, cycles = config["designer"]["id"], sorted({at for at, _ in found})
+    config = read_config(folder)
+    found = _together(_with_waiting(folder))
+    own = config["designer"]["id"]
+    cycles = sorted({at for at, _ in found})
     if not found:
         raise RunError(f"{folder} has no designs to show: {own} has made none so far")
     if cycle is not None and cycle not in cycles:
@@ -54,7 +57,8 @@ def designs_table(folder: Path | str, cycle: int | None = None) -> Table:
 
 def _with_waiting(folder: Path) -> list[tuple[int, Outcome]]:
     """All designs; those that no practice has tried so far come with no attempts."""
-    done, practised = designs(folder), {step.cycle for step, _ in read_records(folder, Outcome)}
+    done = designs(folder)
+    practised = {step.cycle for step, _ in read_records(folder, Outcome)}
     proposed = [(step.cycle, design) for step, design in read_records(folder, Design)]
     return [*done, *((at, Outcome(design=d, attempts=0, successes=0)) for at, d in proposed if at not in practised)]
 

@@ -74,7 +74,8 @@ def _counted(folder: Path, alpha: float, k_min: float) -> dict[int, dict[str, fl
             if outcome.attempts and not outcome.design.by.endswith(" fallback"):
                 tried[step.cycle][place].append(outcome)
     headlines = {step.cycle: scores.headline for step, scores in read_records(folder, Scores)}
-    found, history = dict[int, dict[str, float]](), list[watch.Point]()
+    found = dict[int, dict[str, float]]()
+    history = list[watch.Point]()
     for cycle in sorted(tried.keys() & headlines):
         rates = [Outcome.merge(parts).rate or 0.0 for parts in tried[cycle].values()]
         history.append((sum(rates) / len(rates), headlines[cycle]))

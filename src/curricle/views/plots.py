@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-COLUMNS, MOST_KNOBS = 4, 16
+COLUMNS = 4
+MOST_KNOBS = 16
 """Panels of knobs beside each other, and in all: those that are moved most."""
 MANY = 18
 """Cycles from which on there is no room for everything."""
@@ -28,13 +29,17 @@ NEAR = 0.025
 
 def plots(folder: Path | str, out: Path | str) -> list[Path]:
     """Draw a run; it may still be running."""
-    folder, out = Path(folder), Path(out)
-    config, designed, scores = read_config(folder), designs(folder), read_records(folder, Scores)
+    folder = Path(folder)
+    out = Path(out)
+    config = read_config(folder)
+    designed = designs(folder)
+    scores = read_records(folder, Scores)
     if not scores:
         raise RunError(f"{folder} has nothing to plot yet: none of its cycles has been tested")
     drawn = {"skills": _skills([(step.cycle, score) for step, score in scores], config["schedule"]["cycles"])}
     if designed:
-        title, skills = f"{folder.resolve().name}: designs by {config['designer']['id']}", list(scores[0][1].skills)
+        title = f"{folder.resolve().name}: designs by {config['designer']['id']}"
+        skills = list(scores[0][1].skills)
         drawn["designs"] = _designs(designed, config["designer"], skills, title)
         drawn["knobs"] = _knobs(designed, config["original"])
     out.mkdir(parents=True, exist_ok=True)
@@ -61,7 +66,8 @@ def _designs(
     cycles = sorted({cycle for cycle, _ in designed})
     colours = _colours(designed, skills)
     if "alpha" in designer:
-        alpha, half = designer["alpha"], designer.get("k_min", 0.0)
+        alpha = designer["alpha"]
+        half = designer.get("k_min", 0.0)
         success.axhspan(alpha - half, alpha + half, color="0.9", label=f"band {alpha:g} ± {half:g}")
     _dots(success, designed, colours)
     means = {c: [o.rate for at, o in designed if at == c and o.rate is not None] for c in cycles}
@@ -84,7 +90,8 @@ def _designs(
 
 def _dots(axis: "Axes", designed: Sequence[tuple[int, Outcome]], colours: Mapping[str, Any]) -> None:
     """A dot a design, in the colour of its aim; those of a cycle that lie at one height stand side by side."""
-    cycles, order = {cycle for cycle, _ in designed}, list(colours)
+    cycles = {cycle for cycle, _ in designed}
+    order = list(colours)
     area = 30 * min(1.0, MANY / len(cycles))
     for cycle in sorted(cycles):
         tried = [(o.rate, _aim(o)) for at, o in designed if at == cycle and o.rate is not None]
@@ -151,7 +158,8 @@ def _knob(axis: "Axes", points: Sequence[tuple[int, Value]], home: Value) -> Non
 
 def _skills(scores: Sequence[tuple[int, Scores]], cycles: int) -> "Figure":
     """Success at each skill in the original world, tested after every cycle; in figures too where there is room."""
-    names, many = list(scores[0][1].skills), len(scores) > MANY
+    names = list(scores[0][1].skills)
+    many = len(scores) > MANY
     figure, axes = _figure(1, 1, 3 + 0.7 * min(len(scores), MANY), 1.2 + 0.28 * len(names))
     axis = axes[0, 0]
     table = [[100 * score.skills[name].mean for _, score in scores] for name in names]

@@ -34,7 +34,11 @@ class Progress(Watcher):
         columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeRemainingColumn())
         self.bars = Bars(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.task = self.bars.add_task("starting", total=None, unit="")
-        self.console, self.title, self.total, self.unit, self.told = console, "", 0, "", -EVERY
+        self.console = console
+        self.title = ""
+        self.total = 0
+        self.unit = ""
+        self.told = -EVERY
 
     def __enter__(self) -> Self:
         self.bars.start()
@@ -48,7 +52,9 @@ class Progress(Watcher):
     def begin(self, title: str, total: int, unit: str) -> None:
         """Show the step; the parts of one long practice share a bar."""
         if title != self.title:
-            self.title, self.total, self.unit = title, total, unit
+            self.title = title
+            self.total = total
+            self.unit = unit
             self.bars.reset(self.task, description=title, total=total or None, unit=unit)
             self._say(title)
 

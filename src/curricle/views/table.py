@@ -18,7 +18,8 @@ def table(folder: Path | str) -> Group:
     """Success of each skill in the original world, tested after every cycle and at the end, in percent."""
     folder = Path(folder)
     config = read_config(folder)
-    cycles, scores = config["schedule"]["cycles"], read_records(folder, Scores)
+    cycles = config["schedule"]["cycles"]
+    scores = read_records(folder, Scores)
     done = finished(config, scores)
     aims = {(step.cycle, design.aim) for step, design in read_records(folder, Design)}
     names = [config[part]["id"].rpartition("/")[2] for part in ("world", "designer", "agent")]
@@ -86,7 +87,8 @@ def _spent(folder: Path) -> list[Text]:
     exchanges = [exchange for _, exchange in read_exchanges(folder)]
     if not exchanges:
         return []
-    total, failed = Exchange.total(exchanges), sum(bool(exchange.error) for exchange in exchanges)
+    total = Exchange.total(exchanges)
+    failed = sum(bool(exchange.error) for exchange in exchanges)
     calls = total.get("calls", 0)
     parts = [f"{calls:,.0f} {'call' if calls == 1 else 'calls'}" + (f", {failed} of them failed" if failed else "")]
     parts += [f"{total['cached']:,.0f} from the cache"] if "cached" in total else []
@@ -100,7 +102,8 @@ def _spent(folder: Path) -> list[Text]:
 
 def _replaced(folder: Path) -> list[Text]:
     """Cycles in which a stated fallback designed, or a part of them."""
-    own, designs = read_config(folder)["designer"]["id"], read_records(folder, Design)
+    own = read_config(folder)["designer"]["id"]
+    designs = read_records(folder, Design)
     whole = Counter(step.cycle for step, _ in designs)
     others = Counter((step.cycle, d.by) for step, d in designs if d.by != own and d.changed)
     return [

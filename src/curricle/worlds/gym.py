@@ -47,9 +47,12 @@ class _Slot(gymnasium.Env[Any, Any]):
     """One sub-environment: makes its environment anew when its setting has changed, and keeps book of its skills."""
 
     def __init__(self, world: GymWorld, setting: Setting) -> None:
-        self.world, self.setting, self.wanted = world, setting, setting
+        self.world = world
+        self.setting = setting
+        self.wanted = setting
         self.env = self._made()
-        self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
+        self.observation_space = self.env.observation_space
+        self.action_space = self.env.action_space
         self.names = [skill.name for skill in world.skills]
         self.skills = np.zeros(len(self.names), np.bool_)
         self.ended = self.skills  # skills of the episode before
@@ -59,14 +62,16 @@ class _Slot(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if self.wanted != self.setting:
             self.env.close()
-            before, self.setting = self.setting, self.wanted
+            before = self.setting
+            self.setting = self.wanted
             self.env = self._made()
             _compare(self.world, before, self, self.setting, self.env)
             if seed is None:  # a new environment must not fall back on the operating system's entropy
                 seed = int(self.np_random.integers(2**31))
         if seed is not None:
             self._np_random = np.random.default_rng(seed)
-        self.ended, self.skills = self.skills, np.zeros(len(self.names), np.bool_)
+        self.ended = self.skills
+        self.skills = np.zeros(len(self.names), np.bool_)
         with self._blame("reset"):
             observation, _ = self.env.reset(seed=seed, options=options)
         self._saw(observation)
@@ -130,14 +135,16 @@ class GymVector(WorldVector):
     """Gymnasium's own synchronous vector over slots."""
 
     def __init__(self, world: GymWorld, settings: Sequence[Setting]) -> None:
-        self.world, self.slots = world, [_Slot(world, setting) for setting in settings]
+        self.world = world
+        self.slots = [_Slot(world, setting) for setting in settings]
         for slot in self.slots[1:]:
             _compare(world, self.slots[0].setting, self.slots[0], slot.setting, slot)
         self.inner = SyncVectorEnv([_handing(slot) for slot in self.slots], autoreset_mode=AutoresetMode.SAME_STEP)
         self.num_envs = self.inner.num_envs
         self.single_observation_space = self.inner.single_observation_space
         self.single_action_space = self.inner.single_action_space
-        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
+        self.observation_space = self.inner.observation_space
+        self.action_space = self.inner.action_space
 
     def assign(self, index: int, setting: Setting) -> None:
         """Give a sub-environment another setting, from its next reset on."""
@@ -216,7 +223,8 @@ def _shapes(observation: Any) -> str:
 def _compare(world: GymWorld, before: Setting, one: gymnasium.Env[Any, Any], after: Setting, other: Any) -> None:
     """Refuse spaces that change with the setting: one network sees and does it all."""
     for name in ("observation_space", "action_space"):
-        mine, its = getattr(one, name), getattr(other, name)
+        mine = getattr(one, name)
+        its = getattr(other, name)
         if mine != its:
             raise DeclarationError(
                 f"{world.id}: its {name} changes with the setting and must stay the same: {mine} in {before!r}, "

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from curricle.agents.networks.encoders import Layer, Stage
 
 PROGRAMS = 528  # four for each of a large GPU's processors
-PIXEL, WIDEST = 4, 64  # colours that the fused first convolution has room for, and channels it makes of them
+# colours that the fused first convolution has room for, and channels it makes of them
+PIXEL = 4
+WIDEST = 64
 LINES = 8  # rows of pooled pictures that a program of the first convolution makes
 MOST = 16_384  # numbers in a picture that the last norm takes at once
 LARGE = 65_536  # numbers in a picture from which on a norm takes more of them at a time
@@ -41,8 +43,10 @@ class _Entered(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         n, height, width, colours = x.shape
-        channels, kind = len(weight), _kind(weight)
-        high, wide = (height + 1) // 2, (width + 1) // 2
+        channels = len(weight)
+        kind = _kind(weight)
+        high = (height + 1) // 2
+        wide = (width + 1) // 2
         padded = torch.empty(n, 2 * high + 4, 2 * wide + 4, PIXEL, dtype=kind, device=x.device)
         picture = {"HEIGHT": height, "WIDTH": width, "PIXEL": PIXEL}
         kernels.pad[_grid(padded)](x.contiguous(), padded, COLOURS=colours, BLOCK=1024, **picture)
@@ -54,7 +58,8 @@ class _Entered(torch.autograd.Function):
         given = padded, taps, bias, y, place, n
         kernels.enter[(blocks, -(-high // LINES))](*given, COLOURS=colours, ROWS=LINES, **shape)
         ctx.save_for_backward(padded, place)
-        ctx.launch, ctx.colours = shape, colours
+        ctx.launch = shape
+        ctx.colours = colours
         return y.permute(0, 3, 1, 2)
 
     @staticmethod
@@ -62,9 +67,11 @@ class _Entered(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> Any:
         padded, place = ctx.saved_tensors
         dy = dy.permute(0, 2, 3, 1).contiguous()
-        shape, (n, _, wide, _) = ctx.launch, dy.shape
+        shape = ctx.launch
+        (n, _, wide, _) = dy.shape
         programs = min(-(-n * wide // shape["BLOCK"]), PROGRAMS)
-        channels, room = shape["C"], shape["WIDE"]
+        channels = shape["C"]
+        room = shape["WIDE"]
         dweight = torch.empty(programs, 16 * PIXEL, room, device=dy.device)
         dbias = torch.empty(programs, room, device=dy.device)
         kernels.enter_back[(programs,)](padded, dy, place, dweight, dbias, n, num_stages=1, **shape)
@@ -82,7 +89,8 @@ class _Pooled(torch.autograd.Function):
         place = torch.empty_like(y, dtype=torch.int8)
         kernels.pool[_grid(y)](z, added, y, place, HEIGHT=height, WIDTH=width, C=channels, BLOCK=1024)
         ctx.save_for_backward(place)
-        ctx.shape, ctx.biased = z.shape, bias is not None
+        ctx.shape = z.shape
+        ctx.biased = bias is not None
         return y
 
     @staticmethod
@@ -90,7 +98,8 @@ class _Pooled(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> Any:
         (place,) = ctx.saved_tensors
         dy = dy.contiguous(memory_format=torch.channels_last)
-        dz, (_, channels, height, width) = _room(dy, *ctx.shape), ctx.shape
+        dz = _room(dy, *ctx.shape)
+        (_, channels, height, width) = ctx.shape
         kernels.pool_back[_grid(dz)](dy, place, dz, HEIGHT=height, WIDTH=width, C=channels, BLOCK=1024)
         dbias = torch.where(place != 9, dy, 0).sum((0, 2, 3), dtype=torch.float32) if ctx.biased else None
         return dz, dbias
@@ -104,13 +113,16 @@ class _Normed(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         z = z.contiguous(memory_format=torch.channels_last)
         x = None if x is None else x.contiguous(memory_format=torch.channels_last)
-        out, joined, add = torch.empty_like(z), z if x is None else torch.empty_like(z), x is not None
+        out = torch.empty_like(z)
+        joined = z if x is None else torch.empty_like(z)
+        add = x is not None
         means, scales = torch.empty(2, len(z), device=z.device)
         grid, shape = _shape(z, "norm", len(gain))
         given = z, z if x is None else x, gain, shift
         norms.norm[grid](*given, out, joined, means, scales, eps, len(z), RELU=relu, ADD=add, **shape)
         ctx.save_for_backward(z, joined, gain, means, scales)
-        ctx.kind, ctx.share = {"RELU": relu, "ADD": add}, share
+        ctx.kind = {"RELU": relu, "ADD": add}
+        ctx.share = share
         return (out, joined) if add else out
 
     @staticmethod
@@ -120,7 +132,9 @@ class _Normed(torch.autograd.Function):
         dout = dout.contiguous(memory_format=torch.channels_last)
         skip = djoined is not None
         djoined = djoined.contiguous(memory_format=torch.channels_last) if djoined is not None else dout
-        (grid, shape), dz, add = _shape(z, "norm_back", ctx.share.channels), torch.empty_like(z), ctx.kind["ADD"]
+        (grid, shape) = _shape(z, "norm_back", ctx.share.channels)
+        dz = torch.empty_like(z)
+        add = ctx.kind["ADD"]
         dx = torch.empty_like(z) if add else dz
         given = dout, djoined, *ctx.saved_tensors
         norms.norm_back[grid](*given, dz, dx, *ctx.share.room(z), len(z), SKIP=skip, **ctx.kind, **shape)
@@ -134,8 +148,10 @@ class _Twice(torch.autograd.Function):
     ) -> Any:
         ctx.set_materialize_grads(False)
         z = z.contiguous(memory_format=torch.channels_last)
-        mid, out = torch.empty_like(z), torch.empty_like(z)
-        sums, moments = torch.empty(len(z), 2, z.shape[1], device=z.device), torch.empty(len(z), 4, device=z.device)
+        mid = torch.empty_like(z)
+        out = torch.empty_like(z)
+        sums = torch.empty(len(z), 2, z.shape[1], device=z.device)
+        moments = torch.empty(len(z), 4, device=z.device)
         grid, shape = _shape(z, "twice", z.shape[1])
         norms.twice[grid](z, gain, shift, gain2, shift2, mid, out, sums, moments, *eps, len(z), **shape)
         ctx.save_for_backward(z, gain, shift, gain2, sums, moments)
@@ -146,7 +162,8 @@ class _Twice(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dout: Tensor, dmid: Tensor | None = None) -> Any:
         z, *_ = ctx.saved_tensors
-        dout, dz = dout.contiguous(memory_format=torch.channels_last), torch.empty_like(z)
+        dout = dout.contiguous(memory_format=torch.channels_last)
+        dz = torch.empty_like(z)
         skip = dmid is not None
         dmid = dmid.contiguous(memory_format=torch.channels_last) if dmid is not None else dout
         grid, shape = _shape(z, "twice_back", z.shape[1])
@@ -159,7 +176,8 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, shares: "_Shares", *vectors: Tensor) -> tuple[Tensor, ...]:
-        ctx.shares, ctx.sizes = shares, [len(vector) for vector in vectors]
+        ctx.shares = shares
+        ctx.sizes = [len(vector) for vector in vectors]
         return tuple(vector.view_as(vector) for vector in vectors)
 
     @staticmethod
@@ -172,7 +190,8 @@ class _Shares:
     """What each picture gives to each gain and shift: a row a picture, there once a norm has something to give."""
 
     def __init__(self, width: int) -> None:
-        self.width, self.rows = width, torch.empty(0)
+        self.width = width
+        self.rows = torch.empty(0)
 
 
 class _Share(NamedTuple):
@@ -249,7 +268,8 @@ def _shape(z: Tensor, kind: str, channels: int) -> tuple[tuple[int], dict[str, A
     size = z[0].numel()
     block, warps = SHAPES[kind][size < LARGE]
     if channels > block:
-        block, warps = channels, 16
+        block = channels
+        warps = 16
     block = max(channels, min(block, 1 << (size - 1).bit_length()))
     named = {"size": size, "C": channels, "BLOCK": block, "WHOLE": size % block == 0, "num_warps": warps}
     return (min(len(z), RESIDENT[size < LARGE]),), named
@@ -285,7 +305,8 @@ def pooled(z: Tensor, bias: Tensor | None) -> Tensor:
 
 def gathered(norms_: Sequence[torch.nn.GroupNorm | torch.nn.LayerNorm]) -> list[Norm]:
     """Norms to go through once each; for `twice` the second one has to follow the first."""
-    shares, first = _Shares(2 * sum(len(norm.weight) for norm in norms_)), 0
+    shares = _Shares(2 * sum(len(norm.weight) for norm in norms_))
+    first = 0
     vectors = _Gathered.apply(shares, *(vector for norm in norms_ for vector in (norm.weight, norm.bias)))
     found = list[Norm]()
     for norm, gain, shift in zip(norms_, vectors[::2], vectors[1::2], strict=True):
@@ -330,7 +351,8 @@ def through(stages: Sequence["Stage"], last: torch.nn.LayerNorm, x: Tensor) -> T
         blocks = [cast("tuple[Layer, Layer]", block) for block in stage.blocks]
         follow = [norm[one.norm] for one, _ in blocks] + [norm.get(after.enter.norm if after else last)]
         x = entered(x, enter) if enter not in weights else pooled(F.conv2d(x, weights[enter], padding=1), enter.bias)
-        own, first = norm[stage.norm], follow[0]
+        own = norm[stage.norm]
+        first = follow[0]
         inner, x = twice(x, own, first) if first else (normed(x, own, relu=False),) * 2
         for (one, two), following in zip(blocks, follow[1:], strict=True):
             middle = normed(_convolved(inner, weights, one), norm[two.norm], relu=True)

@@ -74,7 +74,8 @@ def one_thread(device: torch.device) -> Iterator[None]:
 
     On a GPU shapes are fixed, so the fastest convolution is worth looking for.
     """
-    threads, search = torch.get_num_threads(), torch.backends.cudnn.benchmark
+    threads = torch.get_num_threads()
+    search = torch.backends.cudnn.benchmark
     if device.type == "cpu":
         torch.set_num_threads(1)
     else:
@@ -145,7 +146,8 @@ class Row:
         """Shorten a gradient if it is too long, and let Adam take it; on a GPU in one kernel."""
         length = torch.linalg.vector_norm(slope)
         if slope.is_cuda and TRITON:
-            state, group = adam.state[self.whole], adam.param_groups[0]
+            state = adam.state[self.whole]
+            group = adam.param_groups[0]
             descend(self.whole.data, slope, length, state, group, longest, self.twin)
             return
         assert self.whole.grad is not None
@@ -203,7 +205,9 @@ class Graph:
     """
 
     def __init__(self, function: Callable[..., Any], undo: Sequence[Tensor] = (), pool: Pool | None = None) -> None:
-        self.function, self.undo, self.pool = function, undo, pool
+        self.function = function
+        self.undo = undo
+        self.pool = pool
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: list[Tensor] = []
         self.outputs: Any = None
@@ -221,7 +225,8 @@ class Graph:
 
     def _capture(self, inputs: Sequence[Any]) -> None:
         held = [{k: t.clone() for k, t in x.items()} if isinstance(x, Mapping) else x.clone() for x in inputs]
-        self.inputs, kept = _flat(held), [tensor.clone() for tensor in self.undo]
+        self.inputs = _flat(held)
+        kept = [tensor.clone() for tensor in self.undo]
         torch.cuda.synchronize()
         pool = self.pool or Pool()
         with torch.cuda.stream(pool.stream):
@@ -247,7 +252,8 @@ class Told:
     """Numbers on their way from a device to the caller, who may do something else before asking for them."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self.tensor, self.ready = tensor, None
+        self.tensor = tensor
+        self.ready = None
         if tensor.is_cuda:
             self.tensor = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
             self.ready = torch.cuda.current_stream().record_event()
@@ -267,7 +273,8 @@ class Lent:
     """
 
     def __init__(self, tensor: Tensor, device: torch.device) -> None:
-        self.tensor, self.open = tensor, False
+        self.tensor = tensor
+        self.open = False
         if device.type == "cuda" and tensor.nbytes:
             self.open = not int(torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0))  # type: ignore[no-untyped-call]
             if not self.open:

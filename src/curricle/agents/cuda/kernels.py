@@ -19,8 +19,11 @@ def pad(
     """
     ROWS: tl.constexpr = 2 * ((HEIGHT + 1) // 2) + 4
     COLUMNS: tl.constexpr = 2 * ((WIDTH + 1) // 2) + 4
-    picture, at = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    colour, j, i = at % PIXEL, at // PIXEL % COLUMNS - 2, at // (PIXEL * COLUMNS) - 2
+    picture = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    colour = at % PIXEL
+    j = at // PIXEL % COLUMNS - 2
+    i = at // (PIXEL * COLUMNS) - 2
     inside = (i >= 0) & (i < HEIGHT) & (j >= 0) & (j < WIDTH) & (colour < COLOURS)
     value = tl.load(x + picture * HEIGHT * WIDTH * COLOURS + (i * WIDTH + j) * COLOURS + colour, mask=inside, other=0)
     tl.store(y + picture * ROWS * COLUMNS * PIXEL + at, value.to(tl.float32), mask=at < ROWS * COLUMNS * PIXEL)
@@ -45,7 +48,8 @@ def _across(
         seen = tl.dot(tl.load(patch + 2 * COLUMNS * PIXEL), bottom, seen, input_precision="ieee")
         value = tl.where(inside[:, None], seen, float("-inf"))
         higher = value > best
-        best, which = tl.where(higher, value, best), tl.where(higher, k, which)
+        best = tl.where(higher, value, best)
+        which = tl.where(higher, k, which)
     return best, which
 
 
@@ -54,7 +58,8 @@ def _filters(
     weight, line: tl.constexpr, COLOURS: tl.constexpr, PIXEL: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr
 ):
     """One line of 3x3 filters over bytes (C, 3, 3, COLOURS), as four pixels of `PIXEL` numbers by `WIDE` channels."""
-    tap, channel = tl.arange(0, 4 * PIXEL)[:, None], tl.arange(0, WIDE)[None, :]
+    tap = tl.arange(0, 4 * PIXEL)[:, None]
+    channel = tl.arange(0, WIDE)[None, :]
     real = (tap // PIXEL < 3) & (tap % PIXEL < COLOURS) & (channel < C)
     at = ((channel * 3 + line) * 3 + tap // PIXEL) * COLOURS + tap % PIXEL
     return tl.load(weight + at, mask=real, other=0.0) / 255
@@ -73,7 +78,8 @@ def enter(
     wide: tl.constexpr = (WIDTH + 1) // 2
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     near = tl.minimum(at, count * wide - 1)
-    picture, column = (near // wide).to(tl.int64), near % wide
+    picture = (near // wide).to(tl.int64)
+    column = near % wide
     here = x + picture * (2 * high + 4) * (2 * wide + 4) * PIXEL + 2 * column * PIXEL
     channel = tl.arange(0, WIDE)
     real = (channel < C)[None, :]
@@ -81,7 +87,8 @@ def enter(
     middle = _filters(weight, 1, COLOURS, PIXEL, C, WIDE).to(x.dtype.element_ty)
     bottom = _filters(weight, 2, COLOURS, PIXEL, C, WIDE).to(x.dtype.element_ty)
     level = tl.load(bias + channel, mask=channel < C, other=0.0)[None, :]
-    target, ok = (picture * high * wide + column)[:, None] * C + channel[None, :], (at < count * wide)[:, None] & real
+    target = (picture * high * wide + column)[:, None] * C + channel[None, :]
+    ok = (at < count * wide)[:, None] & real
     first = tl.program_id(1) * ROWS
     above, where = _across(here, column, 2 * first - 1, top, middle, bottom, HEIGHT, WIDTH, PIXEL, BLOCK, WIDE)
     for row in range(first, tl.minimum(first + ROWS, high)):
@@ -89,7 +96,8 @@ def enter(
         for half in tl.static_range(2):
             above, which = _across(here, column, 2 * row + half, top, middle, bottom, HEIGHT, WIDTH, PIXEL, BLOCK, WIDE)
             higher = above > best
-            best, where = tl.where(higher, above, best), tl.where(higher, 3 * half + 3 + which, where)
+            best = tl.where(higher, above, best)
+            where = tl.where(higher, 3 * half + 3 + which, where)
         best += level
         tl.store(y + target + row * wide * C, tl.maximum(best, 0.0), mask=ok)
         tl.store(place + target + row * wide * C, tl.where(best > 0, where, NONE).to(tl.int8), mask=ok)
@@ -115,19 +123,23 @@ def enter_back(
     high: tl.constexpr = (HEIGHT + 1) // 2
     wide: tl.constexpr = (WIDTH + 1) // 2
     COLUMNS: tl.constexpr = 2 * wide + 4
-    channel, tap = tl.arange(0, WIDE), tl.arange(0, 16 * PIXEL)
+    channel = tl.arange(0, WIDE)
+    tap = tl.arange(0, 16 * PIXEL)
     reach = (tap // (4 * PIXEL) * COLUMNS * PIXEL + tap % (4 * PIXEL))[None, :]
-    filters, level = tl.zeros((16 * PIXEL, WIDE), tl.float32), tl.zeros((BLOCK, WIDE), tl.float32)
+    filters = tl.zeros((16 * PIXEL, WIDE), tl.float32)
+    level = tl.zeros((BLOCK, WIDE), tl.float32)
     for start in range(tl.program_id(0) * BLOCK, count * wide, tl.num_programs(0) * BLOCK):
         at = start + tl.arange(0, BLOCK)
         near = tl.minimum(at, count * wide - 1)
-        picture, column = (near // wide).to(tl.int64), near % wide
+        picture = (near // wide).to(tl.int64)
+        column = near % wide
         here = x + picture * (2 * high + 4) * COLUMNS * PIXEL + 2 * column * PIXEL
         source = (picture * high * wide + column)[:, None] * C + channel[None, :]
         mine = (at < count * wide)[:, None] & (channel < C)[None, :]
         beside = mine & (column + 1 < wide)[:, None]
         for row in range(high):
-            now, below = source + row * wide * C, row + 1 < high
+            now = source + row * wide * C
+            below = row + 1 < high
             slope = tl.load(dy + now, mask=mine, other=0.0)
             won = tl.load(place + now, mask=mine, other=NONE)
             level += tl.where(won != NONE, slope, 0.0).to(tl.float32)
@@ -155,17 +167,25 @@ def pool(z, bias, y, place, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, C: tl.con
     """Bias, max-pooling over 3x3 with stride 2 and ReLU, and where each maximum lay."""
     high: tl.constexpr = (HEIGHT + 1) // 2
     wide: tl.constexpr = (WIDTH + 1) // 2
-    picture, at = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there, channel, column, row = at < high * wide * C, at % C, (at // C) % wide, at // (C * wide)
-    z, y, place = z + picture * HEIGHT * WIDTH * C, y + picture * high * wide * C, place + picture * high * wide * C
+    picture = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = at < high * wide * C
+    channel = at % C
+    column = (at // C) % wide
+    row = at // (C * wide)
+    z = z + picture * HEIGHT * WIDTH * C
+    y = y + picture * high * wide * C
+    place = place + picture * high * wide * C
     best = tl.full((BLOCK,), float("-inf"), tl.float32)
     where = tl.full((BLOCK,), 0, tl.int32)
     for k in tl.static_range(9):
-        i, j = 2 * row - 1 + k // 3, 2 * column - 1 + k % 3
+        i = 2 * row - 1 + k // 3
+        j = 2 * column - 1 + k % 3
         inside = there & (i >= 0) & (i < HEIGHT) & (j >= 0) & (j < WIDTH)
         value = tl.load(z + (i * WIDTH + j) * C + channel, mask=inside, other=float("-inf"))
         higher = value.to(tl.float32) > best
-        best, where = tl.where(higher, value.to(tl.float32), best), tl.where(higher, k, where)
+        best = tl.where(higher, value.to(tl.float32), best)
+        where = tl.where(higher, k, where)
     best += tl.load(bias + channel, mask=there, other=0.0)
     tl.store(y + at, tl.maximum(best, 0.0), mask=there)
     tl.store(place + at, tl.where(best > 0, where, NONE).to(tl.int8), mask=there)
@@ -176,13 +196,20 @@ def pool_back(dy, place, dz, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, C: tl.co
     """Every input gathers from the (at most four) windows whose maximum it was."""
     high: tl.constexpr = (HEIGHT + 1) // 2
     wide: tl.constexpr = (WIDTH + 1) // 2
-    picture, at = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there, channel, j, i = at < HEIGHT * WIDTH * C, at % C, (at // C) % WIDTH, at // (C * WIDTH)
-    dz, dy, place = dz + picture * HEIGHT * WIDTH * C, dy + picture * high * wide * C, place + picture * high * wide * C
+    picture = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = at < HEIGHT * WIDTH * C
+    channel = at % C
+    j = (at // C) % WIDTH
+    i = at // (C * WIDTH)
+    dz = dz + picture * HEIGHT * WIDTH * C
+    dy = dy + picture * high * wide * C
+    place = place + picture * high * wide * C
     slope = tl.zeros((BLOCK,), tl.float32)
     for a in tl.static_range(2):
         for b in tl.static_range(2):
-            row, column = (i + a) // 2, (j + b) // 2
+            row = (i + a) // 2
+            column = (j + b) // 2
             window = there & (row < high) & (column < wide)
             if a == 1:
                 window = window & (i % 2 == 1)  # an even row lies in one window only
@@ -208,17 +235,23 @@ def clipped(
     weight = tl.maximum(tl.load(moments + 2), 1e-2)
     mean = tl.load(moments) / weight
     spread = tl.sqrt(tl.maximum(tl.load(moments + 1) / weight - mean * mean, 1e-2))
-    policy_sum, value_sum, entropy_sum, moved_sum, cut_sum = 0.0, 0.0, 0.0, 0.0, 0.0
+    policy_sum = 0.0
+    value_sum = 0.0
+    entropy_sum = 0.0
+    moved_sum = 0.0
+    cut_sum = 0.0
     column = tl.arange(0, WIDE)[None, :]
     for start in range(0, count, BLOCK):
         row = start + tl.arange(0, BLOCK)
-        ok, place = row < count, row[:, None] * ACTIONS + column
+        ok = row < count
+        place = row[:, None] * ACTIONS + column
         real = ok[:, None] & (column < ACTIONS)
         odds = tl.load(choice + place, mask=real, other=0.0)
         shares = tl.where(real, tl.exp(odds), 0.0)
         taken = column == tl.load(actions + row, mask=ok, other=-1)[:, None]
         moved = tl.sum(tl.where(taken, odds, 0.0), 1) - tl.load(log_probs + row, mask=ok, other=0.0)
-        ratio, gain = tl.exp(moved), tl.load(advantages + row, mask=ok, other=0.0)
+        ratio = tl.exp(moved)
+        gain = tl.load(advantages + row, mask=ok, other=0.0)
         kept = tl.minimum(tl.maximum(ratio, 1 - clip), 1 + clip)
         free = gain * ratio <= gain * kept  # where the clipped ratio is the lower one, nothing is to be gained
         slope = tl.where(free, -gain * ratio, 0.0)
@@ -247,9 +280,11 @@ def judge(
 
     Then advantages are brought to mean 0 and deviation 1. A thread reads again only what it wrote itself.
     """
-    lane, total = tl.arange(0, BLOCK), tl.zeros((BLOCK,), tl.float32)
+    lane = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, count, BLOCK):
-        ok, later = start + lane < count, tl.zeros((BLOCK,), tl.float32)
+        ok = start + lane < count
+        later = tl.zeros((BLOCK,), tl.float32)
         following = tl.load(values + steps * count + start + lane, mask=ok, other=0.0)
         for back in range(1, steps + 1):
             at = (steps - back) * count + start + lane
@@ -261,7 +296,8 @@ def judge(
             total += later
             tl.store(advantages + at, later, mask=ok)
             tl.store(returns + at, later + value, mask=ok)
-    mean, square = tl.sum(total) / (steps * count), tl.zeros((BLOCK,), tl.float32)
+    mean = tl.sum(total) / (steps * count)
+    square = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, count, BLOCK):
         ok = start + lane < count
         for t in range(steps):
@@ -281,7 +317,8 @@ def choose(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Draw actions by log-probabilities and uniform numbers; what these were, and values on the world's scale."""
-    row, column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDE)[None, :]
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    column = tl.arange(0, WIDE)[None, :]
     ok = row < count
     real = ok[:, None] & (column < ACTIONS)
     odds = tl.load(choice + row[:, None] * ACTIONS + column, mask=real, other=float("-inf"))
@@ -299,13 +336,16 @@ def choose(
 @triton.jit
 def watch(targets, moments, count, fresh, BLOCK: tl.constexpr):
     """Running means of targets and of their squares, and the weight so far: a share `fresh` of each is replaced."""
-    total, square = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    square = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, count, BLOCK):
         row = start + tl.arange(0, BLOCK)
         value = tl.load(targets + row, mask=row < count, other=0.0)
         total += value
         square += value * value
-    mean, mean2, weight = tl.load(moments), tl.load(moments + 1), tl.load(moments + 2)
+    mean = tl.load(moments)
+    mean2 = tl.load(moments + 1)
+    weight = tl.load(moments + 2)
     tl.store(moments, mean + (tl.sum(total) / count - mean) * fresh)
     tl.store(moments + 1, mean2 + (tl.sum(square) / count - mean2) * fresh)
     tl.store(moments + 2, weight + (1 - weight) * fresh)
@@ -321,11 +361,15 @@ def adam(
     Of a mean each step replaces a share `fresh`, so that exp(`fade`) is kept. `twin` gets the new numbers too.
     """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there, done = at < size, tl.load(count).to(tl.float64)
+    there = at < size
+    done = tl.load(count).to(tl.float64)
     short = tl.minimum(longest / (tl.load(length) + 1e-6), 1.0)
-    begun, begun2 = 1 - tl.exp(fade * done), 1 - tl.exp(fade2 * done)  # how much of a mean is there yet
+    # how much of a mean is there yet
+    begun = 1 - tl.exp(fade * done)
+    begun2 = 1 - tl.exp(fade2 * done)
     down = tl.load(slope + at, mask=there, other=0.0) * short
-    mean, square = tl.load(first + at, mask=there, other=0.0), tl.load(second + at, mask=there, other=0.0)
+    mean = tl.load(first + at, mask=there, other=0.0)
+    square = tl.load(second + at, mask=there, other=0.0)
     mean += (down - mean) * fresh
     square += (down * down - square) * fresh2
     deviation = tl.sqrt(square) / tl.sqrt(begun2.to(tl.float32)) + eps

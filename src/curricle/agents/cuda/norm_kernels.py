@@ -8,7 +8,8 @@ every so many-th picture, `BLOCK` numbers at a time; `WHOLE` says that blocks co
 import triton
 import triton.language as tl
 
-AGAIN, ONCE = tl.constexpr("evict_last"), tl.constexpr("evict_first")
+AGAIN = tl.constexpr("evict_last")
+ONCE = tl.constexpr("evict_first")
 
 
 @triton.jit
@@ -38,12 +39,15 @@ def norm(
 ):  # fmt: skip
     """Picture by picture: v = relu(z) or z, plus x; out = v normalised over the whole picture."""
     lane = tl.arange(0, BLOCK)
-    weight, level = tl.load(gain + lane % C), tl.load(shift + lane % C)
+    weight = tl.load(gain + lane % C)
+    level = tl.load(shift + lane % C)
     for picture in range(tl.program_id(0), count, tl.num_programs(0)):
         first = (tl.zeros((), tl.int64) + picture) * size
-        total, square = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+        total = tl.zeros((BLOCK,), tl.float32)
+        square = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, size, BLOCK):
-            there, at = start + lane < size, first + start + lane
+            there = start + lane < size
+            at = first + start + lane
             value = _read(z, at, there, WHOLE, ONCE if ADD else AGAIN)
             if RELU:
                 value = tl.maximum(value, 0.0)
@@ -58,7 +62,8 @@ def norm(
         tl.store(means + picture, mean)
         tl.store(scales + picture, scale)
         for start in range(0, size, BLOCK):
-            there, at = start + lane < size, first + start + lane
+            there = start + lane < size
+            at = first + start + lane
             value = _read(joined if ADD else z, at, there, WHOLE, ONCE)
             if RELU and not ADD:
                 value = tl.maximum(value, 0.0)
@@ -76,10 +81,13 @@ def norm_back(
     weight = tl.load(gain + lane % C)
     for picture in range(tl.program_id(0), count, tl.num_programs(0)):
         first = (tl.zeros((), tl.int64) + picture) * size
-        mean, scale = tl.load(means + picture), tl.load(scales + picture)
-        along, level = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+        mean = tl.load(means + picture)
+        scale = tl.load(scales + picture)
+        along = tl.zeros((BLOCK,), tl.float32)
+        level = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, size, BLOCK):
-            there, at = start + lane < size, first + start + lane
+            there = start + lane < size
+            at = first + start + lane
             slope = _read(dout, at, there, WHOLE, AGAIN)
             value = _read(joined if ADD else z, at, there, WHOLE, AGAIN)
             if RELU and not ADD:
@@ -89,10 +97,13 @@ def norm_back(
         share = shares + picture * wide + tl.arange(0, C)
         tl.store(share, _by_channel(along, C, BLOCK))
         tl.store(share + C, _by_channel(level, C, BLOCK))
-        turn, lift = tl.sum(along * weight) / size, tl.sum(level * weight) / size
+        turn = tl.sum(along * weight) / size
+        lift = tl.sum(level * weight) / size
         for start in range(0, size, BLOCK):
-            there, at = start + lane < size, first + start + lane
-            slope, raw = _read(dout, at, there, WHOLE, ONCE) * weight, _read(z, at, there, WHOLE, ONCE)
+            there = start + lane < size
+            at = first + start + lane
+            slope = _read(dout, at, there, WHOLE, ONCE) * weight
+            raw = _read(z, at, there, WHOLE, ONCE)
             if ADD:
                 value = _read(joined, at, there, WHOLE, ONCE)
             elif RELU:
@@ -115,12 +126,17 @@ def twice(
     C: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Normalise z to mid and mid to out: the first's sums over each channel give the moments of the second."""
-    lane, channel, many = tl.arange(0, BLOCK), tl.arange(0, C), size // C
-    weight, level = tl.load(gain + lane % C), tl.load(shift + lane % C)
-    weight2, level2 = tl.load(gain2 + lane % C), tl.load(shift2 + lane % C)
+    lane = tl.arange(0, BLOCK)
+    channel = tl.arange(0, C)
+    many = size // C
+    weight = tl.load(gain + lane % C)
+    level = tl.load(shift + lane % C)
+    weight2 = tl.load(gain2 + lane % C)
+    level2 = tl.load(shift2 + lane % C)
     for picture in range(tl.program_id(0), count, tl.num_programs(0)):
         first = (tl.zeros((), tl.int64) + picture) * size
-        total, square = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+        total = tl.zeros((BLOCK,), tl.float32)
+        square = tl.zeros((BLOCK,), tl.float32)
         pivot = tl.load(z + first).to(tl.float32)  # sums are of what differs from it: nearly even pictures keep digits
         for start in range(0, size, BLOCK):
             there = start + lane < size
@@ -137,7 +153,8 @@ def twice(
         mean += pivot
         tl.store(sums + 2 * picture * C + channel, hats)
         tl.store(sums + (2 * picture + 1) * C + channel, squares)
-        by, up = tl.load(gain + channel), tl.load(shift + channel)
+        by = tl.load(gain + channel)
+        up = tl.load(shift + channel)
         mean2 = tl.sum(by * hats + up * many) / size
         square2 = tl.sum(by * by * squares + 2 * by * up * hats + up * up * many) / size
         scale2 = tl.rsqrt(tl.maximum(square2 - mean2 * mean2, 0.0) + eps2)
@@ -146,7 +163,8 @@ def twice(
         tl.store(moments + 4 * picture + 2, mean2)
         tl.store(moments + 4 * picture + 3, scale2)
         for start in range(0, size, BLOCK):
-            there, at = start + lane < size, first + start + lane
+            there = start + lane < size
+            at = first + start + lane
             value = (_read(z, at, there, WHOLE, ONCE) - mean) * (weight * scale) + level
             _write(mid, at, value, there, WHOLE, ONCE)
             _write(out, at, (value - mean2) * (weight2 * scale2) + level2, there, WHOLE, ONCE)
@@ -158,15 +176,22 @@ def twice_back(
     C: tl.constexpr, SKIP: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Gradients of `twice` in two passes: the slope at `mid` is linear in what is read, so its sums need no pass."""
-    lane, channel, many = tl.arange(0, BLOCK), tl.arange(0, C), size // C
+    lane = tl.arange(0, BLOCK)
+    channel = tl.arange(0, C)
+    many = size // C
     for picture in range(tl.program_id(0), count, tl.num_programs(0)):
         first = (tl.zeros((), tl.int64) + picture) * size
-        mean, scale = tl.load(moments + 4 * picture), tl.load(moments + 4 * picture + 1)
-        mean2, scale2 = tl.load(moments + 4 * picture + 2), tl.load(moments + 4 * picture + 3)
-        flat, along = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
-        flat_mid, along_mid = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+        mean = tl.load(moments + 4 * picture)
+        scale = tl.load(moments + 4 * picture + 1)
+        mean2 = tl.load(moments + 4 * picture + 2)
+        scale2 = tl.load(moments + 4 * picture + 3)
+        flat = tl.zeros((BLOCK,), tl.float32)
+        along = tl.zeros((BLOCK,), tl.float32)
+        flat_mid = tl.zeros((BLOCK,), tl.float32)
+        along_mid = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, size, BLOCK):
-            there, at = start + lane < size, first + start + lane
+            there = start + lane < size
+            at = first + start + lane
             hat = (_read(z, at, there, WHOLE, AGAIN) - mean) * scale
             slope = _read(dout, at, there, WHOLE, AGAIN)
             flat += slope
@@ -175,27 +200,39 @@ def twice_back(
                 slope = _read(dmid, at, there, WHOLE, AGAIN)
                 flat_mid += slope
                 along_mid += slope * hat
-        by, up, by2 = tl.load(gain + channel), tl.load(shift + channel), tl.load(gain2 + channel)
-        hats, squares = tl.load(sums + 2 * picture * C + channel), tl.load(sums + (2 * picture + 1) * C + channel)
-        dshift2, dot = _by_channel(flat, C, BLOCK), _by_channel(along, C, BLOCK)
-        a, b = by * scale2, (up - mean2) * scale2  # the second norm's hats are a * hat + b
+        by = tl.load(gain + channel)
+        up = tl.load(shift + channel)
+        by2 = tl.load(gain2 + channel)
+        hats = tl.load(sums + 2 * picture * C + channel)
+        squares = tl.load(sums + (2 * picture + 1) * C + channel)
+        dshift2 = _by_channel(flat, C, BLOCK)
+        dot = _by_channel(along, C, BLOCK)
+        # the second norm's hats are a * hat + b
+        a = by * scale2
+        b = (up - mean2) * scale2
         dgain2 = a * dot + b * dshift2
-        lift2, turn2 = tl.sum(by2 * dshift2) / size, tl.sum(by2 * dgain2) / size
-        even, bent = scale2 * (lift2 + turn2 * b), scale2 * turn2 * a
+        lift2 = tl.sum(by2 * dshift2) / size
+        turn2 = tl.sum(by2 * dgain2) / size
+        even = scale2 * (lift2 + turn2 * b)
+        bent = scale2 * turn2 * a
         dshift = scale2 * by2 * dshift2 - even * many - bent * hats
         dgain = scale2 * by2 * dot - even * hats - bent * squares
         if SKIP:
             dshift += _by_channel(flat_mid, C, BLOCK)
             dgain += _by_channel(along_mid, C, BLOCK)
-        lift, turn = tl.sum(by * dshift) / size, tl.sum(by * dgain) / size
+        lift = tl.sum(by * dshift) / size
+        turn = tl.sum(by * dgain) / size
         share = shares + picture * wide + channel
         tl.store(share, dgain)
         tl.store(share + C, dshift)
         tl.store(share + 2 * C, dgain2)
         tl.store(share + 3 * C, dshift2)
-        weight, level, weight2 = tl.load(gain + lane % C), tl.load(shift + lane % C), tl.load(gain2 + lane % C)
+        weight = tl.load(gain + lane % C)
+        level = tl.load(shift + lane % C)
+        weight2 = tl.load(gain2 + lane % C)
         for start in range(0, size, BLOCK):
-            there, at = start + lane < size, first + start + lane
+            there = start + lane < size
+            at = first + start + lane
             hat = (_read(z, at, there, WHOLE, ONCE) - mean) * scale
             slope = scale2 * (_read(dout, at, there, WHOLE, ONCE) * weight2 - lift2)
             slope -= scale2 * scale2 * turn2 * (hat * weight + level - mean2)

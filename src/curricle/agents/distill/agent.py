@@ -58,7 +58,8 @@ class Remembering(Network):
     def make_heads(self, actions: gymnasium.Space[Any], width: int, keep: float) -> None:
         """Policy and value as before, and FiLM and the predictor."""
         super().make_heads(actions, width, keep)
-        hidden, inward = self.hidden, self.policy.linear.out_features
+        hidden = self.hidden
+        inward = self.policy.linear.out_features
         last = partial(Layer, None, gain=1.0, active=False)
         self.film = nn.Sequential(dense(inward, hidden, 1.4), last(nn.Linear(hidden, 2 * hidden)))
         self.predictor = nn.Sequential(dense(2 * hidden, hidden, 1.4), last(nn.Linear(hidden, hidden)))
@@ -94,11 +95,13 @@ class Distill(PPO):
 
     def also(self, course: Course, done: int) -> dict[str, float]:
         """After each rollout's update: keep it, and distil when enough have come together."""
-        window, o = self._window, self.options
+        window = self._window
+        o = self.options
         if window is None or window.rollout is not course.rollout:  # new room has come with new graphs, too
             nothing = torch.zeros(1, self.network.hidden, device=self.device)
             choice = self.network.decide(nothing, nothing)[0].shape[1]
-            most, before = capacity(o.every, o.steps, course.rollout.count), o.every * o.steps
+            most = capacity(o.every, o.steps, course.rollout.count)
+            before = o.every * o.steps
             window = Window(course.rollout, most, before, choice)
             self._window = window
         if done == 1:
@@ -134,13 +137,18 @@ class Distill(PPO):
     ) -> Iterator[Tensor]:
         """Bring unlocks that are the same in different episodes together, and away from others."""
         others = rng.permutation(len(told) - 1)[: self.options.targets]
-        episode, targets = told[source], [told[int(j) + (j >= source)] for j in others]
+        episode = told[source]
+        targets = [told[int(j) + (j >= source)] for j in others]
         if not targets:
             return
         known = self._goals(window, np.concatenate([one.ends for one in (episode, *targets)], axis=1))
-        mine, sizes = len(episode.goals), [len(target.goals) for target in targets]
+        mine = len(episode.goals)
+        sizes = [len(target.goals) for target in targets]
         likeness = (known[:mine] @ known[mine:].T).cpu().numpy()
-        here, right, wrong, first = list[Rows](), list[Rows](), list[Rows](), mine
+        here = list[Rows]()
+        right = list[Rows]()
+        wrong = list[Rows]()
+        first = mine
         for size, (a, b) in zip(sizes, match(likeness, sizes, self.options.blur, self.options.likeness), strict=True):
             here.append(a)
             right.append(first + b)
@@ -158,7 +166,8 @@ class Distill(PPO):
 
     def _predict(self, window: Window, episode: Episode, rng: np.random.Generator) -> Iterator[Tensor]:
         """Tell the unlock that follows each step from the one that follows another step of the same episode."""
-        order, other = rng.permutation(len(episode.rows)), rng.permutation(len(episode.rows))
+        order = rng.permutation(len(episode.rows))
+        other = rng.permutation(len(episode.rows))
         for chosen in _pieces(order, self.options.most):
             lesson = self._sent(prediction(episode, chosen, other[chosen], size=self._size))
             yield self._run("predict", partial(self._teach, window), lesson).clone()
@@ -209,7 +218,8 @@ class Distill(PPO):
         Given `answers`, right ones and then wrong ones, the unlocks move towards them (matching); else the network
         predicts the answers from the rows (prediction). Policy and values are held where they were.
         """
-        o, (rows, times, before, after, right, wrong, counts) = self.options, lesson
+        o = self.options
+        (rows, times, before, after, right, wrong, counts) = lesson
         data = {name: tensor[rows] for name, tensor in window.data.items() if not name.startswith("seen.")}
         latents = self._latents(window, rows)
         places = torch.cat([latents.new_zeros(1, latents.shape[1]), latents])
@@ -218,7 +228,8 @@ class Distill(PPO):
         if answers is None:
             with halved(self.device, o.bf16):
                 guess = self.network.predict(latents, data["actions"], data["memory"])
-            anchor, answers = anchor.detach(), guess.index_select(0, torch.cat([right, wrong]))
+            anchor = anchor.detach()
+            answers = guess.index_select(0, torch.cat([right, wrong]))
         loss = mean(contrast(anchor, answers, o.temperature), counts)
         choice, values = self.network.decide(latents, data["memory"])
         self.network.scale.watch(data["returns"], times)

@@ -20,7 +20,9 @@ TINY = 1e-300
 def _scale(kernel: Any, mass: float, rounds: int) -> None:
     """Turn a kernel (n, m) into the plan, in place."""
     n, m = kernel.shape
-    rows, columns, inward = np.ones(n), np.ones(m), np.zeros(m)
+    rows = np.ones(n)
+    columns = np.ones(m)
+    inward = np.zeros(m)
     total = mass / max(kernel.sum(), TINY)
     for _ in range(rounds):
         inward[:] = 0

@@ -52,7 +52,8 @@ class Episode:
 
 def episodes(ended: NDArray[np.bool_], shown: NDArray[np.bool_], env: int) -> Iterator[Episode]:
     """Whole episodes of one sub-environment: those that began and ended in the window."""
-    lasts, count = np.flatnonzero(ended[:, env]), ended.shape[1]
+    lasts = np.flatnonzero(ended[:, env])
+    count = ended.shape[1]
     for before, last in itertools.pairwise(lasts):
         steps = np.arange(before + 1, last + 1)
         skills = np.concatenate([np.zeros((1, shown.shape[2]), np.bool_), shown[steps, env]])
@@ -65,7 +66,9 @@ class Window:
 
     def __init__(self, rollout: Rollout, most: int, before: int, choice: int) -> None:
         """`most` rows at a time, and `before` steps that came before them."""
-        self.rollout, self.before, self.data = rollout, before, dict[str, Tensor]()
+        self.rollout = rollout
+        self.before = before
+        self.data = dict[str, Tensor]()
         most += before * rollout.count
         for name, tensor in rollout.rows().items():
             if name not in ("log_probs", "advantages"):
@@ -75,17 +78,24 @@ class Window:
 
     def clear(self) -> None:
         """Forget all rollouts."""
-        self.used, self.known, self.ended, self.shown = 0, 0, list[NDArray[np.bool_]](), list[NDArray[np.bool_]]()
+        self.used = 0
+        self.known = 0
+        self.ended = list[NDArray[np.bool_]]()
+        self.shown = list[NDArray[np.bool_]]()
 
     def turn(self) -> None:
         """Keep what open episodes began in, `before` steps at most; what has ended has been told of."""
-        ended, shown, count = np.concatenate(self.ended), np.concatenate(self.shown), self.rollout.count
+        ended = np.concatenate(self.ended)
+        shown = np.concatenate(self.shown)
+        count = self.rollout.count
         since = len(ended) - np.argmax(ended[::-1], axis=0).max(initial=0) - 1 if ended.any(0).all() else 0
         first = max(since, len(ended) - self.before)
         for tensor in self.data.values():
             tensor[: self.used - first * count] = tensor[first * count : self.used].clone()
-        self.used, self.known = self.used - first * count, len(ended) - first
-        self.ended, self.shown = [ended[first:]], [shown[first:]]
+        self.used = self.used - first * count
+        self.known = len(ended) - first
+        self.ended = [ended[first:]]
+        self.shown = [shown[first:]]
 
     def add(self, steps: int) -> None:
         """Take in what the rollout holds now."""
@@ -99,7 +109,9 @@ class Window:
 
     def told(self) -> list[Episode]:
         """Whole episodes with unlocks that have ended since the last turn."""
-        ended, shown, new = np.concatenate(self.ended), np.concatenate(self.shown), self.known * self.rollout.count
+        ended = np.concatenate(self.ended)
+        shown = np.concatenate(self.shown)
+        new = self.known * self.rollout.count
         found = (one for env in range(ended.shape[1]) for one in episodes(ended, shown, env))
         return [one for one in found if len(one.goals) and one.rows[-1] >= new]
 
@@ -140,10 +152,12 @@ def matching(episode: Episode, held: Rows, mine: Rows, right: Rows, wrong: Rows,
 
 def prediction(episode: Episode, chosen: Rows, other: Rows, *, size: Size) -> Rows:
     """Steps of an episode and other ones beside the unlock that follows; each row is there once, however often used."""
-    count, last = len(chosen), len(episode.rows) - 1
+    count = len(chosen)
+    last = len(episode.rows) - 1
     wanted: Sequence[Any] = (chosen, other, episode.goals, [last], episode.goals + 1)
     used, places = np.unique(np.concatenate(wanted), return_inverse=True)
     before, after = np.split(1 + places[2 * count :], [len(episode.goals) + 1])
-    following, times = episode.following[chosen], np.bincount(places[: 2 * count], minlength=len(used))
+    following = episode.following[chosen]
+    times = np.bincount(places[: 2 * count], minlength=len(used))
     pairs = before[following], np.append(after, 0)[following], places[:count], places[count : 2 * count]
     return lesson(episode.rows[used], times, *pairs, size=size(len(used)))

@@ -73,7 +73,8 @@ class GRPO(Agent):
             raise AgentError(
                 f"{self.id} answers text tasks, but {world.id} is a world of simulators; choose another agent"
             )
-        self.tasks, o = world, self.options
+        self.tasks = world
+        o = self.options
         sharing.refuse(o, o.warm)
         check(o.trl, o.sampler == "trl")
         self.number = ranks.enlisted()
@@ -89,16 +90,25 @@ class GRPO(Agent):
         self.pool: dict[str, pools.Row] = {}
         self.warmed = 0  # updates by imitation so far
         self.turn = (0, 0)  # which designs were last practised, and how many tasks they were handed since they came
-        self._seed, self._batches = 0, 0  # of the running practice
+        # of the running practice
+        self._seed = 0
+        self._batches = 0
         self._remarks = set[str]()
 
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Try, compare, update; as many whole updates as cover the budget."""
         ranks.ask(self.number, "practise", designs=list(designs), budget=budget, seed=seed, report=_unheard)
         self._warm_up(report)
-        counts, width = Counts(self.tasks, designs), self.grpo.width
-        self._seed, self._batches, done, turns, cut_off, uneven = seed, 0, 0, 0, 0, False
-        known, first = derive(0, *(design.to_json() for design in designs)), 0
+        counts = Counts(self.tasks, designs)
+        width = self.grpo.width
+        self._seed = seed
+        self._batches = 0
+        done = 0
+        turns = 0
+        cut_off = 0
+        uneven = False
+        known = derive(0, *(design.to_json() for design in designs))
+        first = 0
         if known == self.turn[0]:  # the next part of a practice: the designs go on by turns where they stood
             first = self.turn[1]
 
@@ -112,7 +122,8 @@ class GRPO(Agent):
                     if one.owner >= 0:
                         counts.add(one)
             turns += sum(group[0].owner >= 0 for group in groups)
-            done, cut_off = done + len(fresh), cut_off + sum(one.fault == "endless" for one in fresh)
+            done = done + len(fresh)
+            cut_off = cut_off + sum(one.fault == "endless" for one in fresh)
             if fresh and all(one.fault == "endless" for one in fresh):  # a second pass over them brings no new ones
                 cut = "%s: all %d answers of an update ran into most_tokens = %d, and such earn nothing; raise it, or "
                 self._remark("endless", cut + "let it imitate first (warm)", len(fresh), self.options.most_tokens)
@@ -139,7 +150,8 @@ class GRPO(Agent):
         """Answer without learning; sampled tests are drawn design by design, so that a seed alone decides them."""
         ranks.ask(self.number, "measure", designs=list(designs), seeds=list(seeds), episodes=episodes)
         self._warm_up()
-        o, drawn = self.options, list[list[Slot]]()
+        o = self.options
+        drawn = list[list[Slot]]()
         for number, (design, seed) in enumerate(zip(designs, seeds, strict=True)):
             tasks = self.tasks.draw(self.tasks.setting(design.setting), episodes, seed)
             drawn.append([(task, number) for task in tasks])
@@ -164,7 +176,8 @@ class GRPO(Agent):
     def save(self, folder: Path) -> None:
         """Write what is trained, its optimiser and the pool."""
         ranks.ask(self.number, "save", folder=folder)
-        about, arrays = {"world": self.world.id, "model": self.options.model}, self.causal.arrays()
+        about = {"world": self.world.id, "model": self.options.model}
+        arrays = self.causal.arrays()
         if ranks.number():
             return
         checkpoint.write(folder, arrays, {**about, "warmed": self.warmed, "turn": list(self.turn)})
@@ -190,7 +203,8 @@ class GRPO(Agent):
 
         Of several ranks all do the same; as GPUs may differ in the last bits, all take over the leader's in the end.
         """
-        o, home = self.options, self.tasks.setting(self.tasks.unaltered().setting)
+        o = self.options
+        home = self.tasks.setting(self.tasks.unaltered().setting)
         if self.warmed >= o.warm:
             return
         (group,) = self.causal.optimizer.param_groups
@@ -215,9 +229,11 @@ class GRPO(Agent):
 
     def _slots(self, designs: Sequence[Design], seed: int, first: int) -> Iterator[Slot]:
         """Tasks without end: of each design in turn, from turn `first` on, or now and then an old one."""
-        settings, turn = [self.tasks.setting(design.setting) for design in designs], first
+        settings = [self.tasks.setting(design.setting) for design in designs]
+        turn = first
         for number in itertools.count():
-            rng, owner = generator(seed, "replay", number), turn % len(designs)
+            rng = generator(seed, "replay", number)
+            owner = turn % len(designs)
             if self.pool and rng.random() < self.options.replay:
                 known = list(self.pool.values())
                 yield known[int(rng.integers(len(known)))].task, -1  # nobody's turn: designs are tried equally often
@@ -227,7 +243,8 @@ class GRPO(Agent):
 
     def _rollout(self, slots: Sequence[Slot]) -> list[Attempt]:
         """Try the tasks of one update, all groups at once; of several ranks each tries its share."""
-        o, seed = self.options, own_seed(derive(self._seed, "rollout", self._batches))
+        o = self.options
+        seed = own_seed(derive(self._seed, "rollout", self._batches))
         self._batches += 1
         if o.sampler != "trl":
             self.sampler.refresh()
@@ -258,8 +275,10 @@ class GRPO(Agent):
         valid = [one for one in group if not one.fault and one.verdict.valid]
         if not valid or not self.options.pool:
             return
-        best, task = max(valid, key=lambda one: one.verdict.reward), group[0].task
-        key, solved = _key(task), sum(bool(one.shown) for one in group)
+        best = max(valid, key=lambda one: one.verdict.reward)
+        task = group[0].task
+        key = _key(task)
+        solved = sum(bool(one.shown) for one in group)
         row = self.pool.get(key)
         if row is None:
             by = designs[best.owner].by if best.owner >= 0 else ""
@@ -269,7 +288,8 @@ class GRPO(Agent):
         if best.verdict.reward > row.info["reward"]:
             *before, last = best.transcript  # a valid trace ends with the agent's own words
             said = {"completion": last.content, "before": tuple(before), "weight": best.verdict.reward}
-            row, info["reward"] = row.model_copy(update=said), best.verdict.reward
+            row = row.model_copy(update=said)
+            info["reward"] = best.verdict.reward
         self.pool[key] = row.model_copy(update={"info": info})
         while len(self.pool) > self.options.pool:
             del self.pool[next(iter(self.pool))]

@@ -36,7 +36,8 @@ def laid_out(trainer: Any, loss: str, group: int) -> Iterator[None]:
         parts: list[Batch] = split(batch, count, group) if apart else before["split_tensor_dict"](batch, count)
         return parts
 
-    trainer.shuffle_sequence_dict, trainer.split_tensor_dict = lambda batch: batch, cut
+    trainer.shuffle_sequence_dict = lambda batch: batch
+    trainer.split_tensor_dict = cut
     try:
         yield
     finally:
@@ -74,7 +75,8 @@ def _trimmed(batch: Batch, rows: torch.Tensor) -> Batch:
 
 def shares(work: Sequence[float], count: int) -> list[int]:
     """How many pieces each of `count` parts takes, in their order, so that the largest has as little work as can be."""
-    low, high = float(max(work)), float(sum(work))
+    low = float(max(work))
+    high = float(sum(work))
     while high - low > 0.5:  # work comes in whole tokens
         middle = (low + high) / 2
         low, high = (low, middle) if len(_filled(work, middle)) <= count else (middle, high)
@@ -89,7 +91,8 @@ def shares(work: Sequence[float], count: int) -> list[int]:
 
 def _filled(work: Sequence[float], most: float) -> list[int]:
     """Pieces of each part if it takes them as long as there is room."""
-    found, room = list[int](), 0.0
+    found = list[int]()
+    room = 0.0
     for piece in work:
         if not found or piece > room:
             found.append(0)

@@ -82,7 +82,8 @@ def packed(ids: Tensor, seen: Tensor, keep: int, pad: int, *, apart: bool = True
 
     Sequences of unlike lengths may go `apart`, but not where several ranks must pass the network equally often.
     """
-    tokens, real = ids.cpu().numpy(), seen.cpu().numpy().astype(bool)
+    tokens = ids.cpu().numpy()
+    real = seen.cpu().numpy().astype(bool)
     every: dict[tuple[int, ...], list[int]] = {}
     for row, (line, there) in enumerate(zip(tokens[:, :-keep], real[:, :-keep], strict=True)):
         every.setdefault(tuple(line[there].tolist()), []).append(row)
@@ -131,7 +132,8 @@ class _Sheet:
         self.ids, self.labels = (np.full((len(shared), longest), value, np.int64) for value in (pad, -100))
         self.places = np.zeros((len(shared), longest), np.int64)
         self.part = np.full((len(shared), longest), -1)  # 0: the prompt; from 1 on: a reply; -1: padding
-        self.where, self.real = np.zeros((len(self.rows), keep), np.int64), np.zeros((len(self.rows), keep), np.bool_)
+        self.where = np.zeros((len(self.rows), keep), np.int64)
+        self.real = np.zeros((len(self.rows), keep), np.bool_)
         line = itertools.count()
         for number, (prompt, rows) in enumerate(shared):
             used = self._begin(number, prompt)
@@ -141,7 +143,8 @@ class _Sheet:
     def _begin(self, number: int, prompt: tuple[int, ...]) -> int:
         """A new sequence; returns how much of it is used."""
         shared = len(prompt) - 1
-        self.ids[number, :shared], self.places[number, :shared] = prompt[:-1], np.arange(shared)
+        self.ids[number, :shared] = prompt[:-1]
+        self.places[number, :shared] = np.arange(shared)
         self.part[number, :shared] = 0
         return shared
 
@@ -150,7 +153,8 @@ class _Sheet:
         count = len(reply)
         here = slice(used, used + count)
         self.ids[number, here] = [prompt[-1], *reply[:-1]][:count]
-        self.labels[number, here], self.part[number, here] = reply, 1 + line
+        self.labels[number, here] = reply
+        self.part[number, here] = 1 + line
         self.places[number, here] = len(prompt) - 1 + np.arange(count)
         self.where[line, :count] = number * self.ids.shape[1] + used + np.arange(count)
         self.real[line, :count] = True
@@ -163,8 +167,10 @@ class _Sheet:
             return torch.from_numpy(array).to(device)
 
         part = there(self.part)
-        one, other = part[:, :, None], part[:, None, :]
+        one = part[:, :, None]
+        other = part[:, None, :]
         earlier = torch.ones(part.shape[1], part.shape[1], dtype=torch.bool, device=device).tril()
         mask = earlier & ((one == other) | ((other == 0) & (one > 0)))
-        rows, others = there(np.array(self.rows)), (there(self.where), there(self.real))
+        rows = there(np.array(self.rows))
+        others = (there(self.where), there(self.real))
         return Packed(there(self.ids), there(self.places), mask[:, None], there(self.labels), rows, *others)

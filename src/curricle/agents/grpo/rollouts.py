@@ -84,14 +84,17 @@ def attempt(
     for one in tries:
         _judge(one, world)
         if not one.ids:  # nothing was said: an end that weighs nothing keeps the trainer's rows whole
-            one.ids, one.mask = [causal.ends[0]], [0]
+            one.ids = [causal.ends[0]]
+            one.mask = [0]
     return tries
 
 
 def _fits(one: Attempt, context: int, room: int) -> bool:
     if len(one.prompt) + len(one.ids) + room <= context:
         return True
-    one.fault, one.prompt = "too_long", one.prompt[:1]  # nothing of it is learnt, so it need not pass the network
+    # nothing of it is learnt, so it need not pass the network
+    one.fault = "too_long"
+    one.prompt = one.prompt[:1]
     return False
 
 
@@ -145,7 +148,8 @@ def _judge(one: Attempt, world: TaskWorld) -> None:
 def _give_up(one: Attempt, world: TaskWorld, where: str, error: Exception) -> None:
     """Count an attempt that its world cannot deal with for nothing, and say so the first time."""
     why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    one.fault, one.verdict = "unjudged", Verdict(reward=0.0, why=why)
+    one.fault = "unjudged"
+    one.verdict = Verdict(reward=0.0, why=why)
     kind = (world.id, where, type(error).__name__)
     if kind not in COMPLAINTS:
         COMPLAINTS.add(kind)
@@ -159,7 +163,8 @@ class Counts:
     """Adds attempts up to one outcome a design."""
 
     def __init__(self, world: TaskWorld, designs: Sequence[Design]) -> None:
-        self.world, self.designs = world, list(designs)
+        self.world = world
+        self.designs = list(designs)
         self.attempts, self.successes, self.spent = ([0] * len(designs) for _ in range(3))
         self.reward = [0.0] * len(designs)
         self.skills: list[dict[str, int]] = [{} for _ in designs]
@@ -167,7 +172,8 @@ class Counts:
 
     def add(self, one: Attempt) -> None:
         """Count one attempt for its design."""
-        at, skill = one.owner, one.task.skill
+        at = one.owner
+        skill = one.task.skill
         self.attempts[at] += 1
         self.successes[at] += self.world.succeeded(self.designs[at].aim, one.shown)
         self.reward[at] += one.verdict.reward

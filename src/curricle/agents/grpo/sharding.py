@@ -25,7 +25,8 @@ from curricle.records import Frozen
 from curricle.scale import ranks
 
 LOG = logging.getLogger("curricle")
-FSDP, DEEPSPEED = "fsdp", "deepspeed"
+FSDP = "fsdp"
+DEEPSPEED = "deepspeed"
 LAUNCHED = {
     "ACCELERATE_USE_DEEPSPEED": DEEPSPEED,
     "ACCELERATE_USE_FSDP": FSDP,
@@ -52,7 +53,9 @@ def parted(options: LearningOptions) -> bool:
 
 def refuse(options: LearningOptions, warm: int) -> None:
     """Refuse what ranks cannot share out."""
-    count, width, (way, said) = ranks.count(), options.group * options.tasks, asked(options.trl)
+    count = ranks.count()
+    width = options.group * options.tasks
+    (way, said) = asked(options.trl)
     if width % count:
         raise AgentError(
             f"group * tasks = {options.group} * {options.tasks} = {width} rollouts of an update cannot be shared out "
@@ -149,7 +152,8 @@ def _by_fsdp(trainer: Any, causal: Causal, said: str) -> Any:
 
 
 def _by_deepspeed(trainer: Any, causal: Causal, said: str) -> Any:
-    known, prepare = needed("transformers.integrations.deepspeed"), needed("trl.models").prepare_deepspeed
+    known = needed("transformers.integrations.deepspeed")
+    prepare = needed("trl.models").prepare_deepspeed
     given = trainer.accelerator.state.deepspeed_plugin.hf_ds_config.config
     if both := sorted({"optimizer", "scheduler"} & given.keys()):
         raise AgentError(f"{said}: leave out its {both[0]}: [agent] rate and decay decide what ours is")
@@ -157,7 +161,8 @@ def _by_deepspeed(trainer: Any, causal: Causal, said: str) -> Any:
         known.deepspeed_init(trainer, num_training_steps=1)  # fills in what the config leaves to us
         engine, trainer.optimizer = trainer.accelerator.prepare(causal.model, causal.optimizer)
         _same_manner(engine, trainer.args, said)
-        trainer.model_wrapped, causal.optimizer = engine, engine.optimizer
+        trainer.model_wrapped = engine
+        causal.optimizer = engine.optimizer
         return None if causal.frozen is None else prepare(causal.frozen, trainer.accelerator)
     finally:
         known.unset_hf_deepspeed_config()
@@ -186,10 +191,13 @@ def _last(accelerator: Any) -> None:
         return prepare(*given, **how)
 
     def free(*given: Any) -> Any:
-        accelerator._schedulers, accelerator._dataloaders, accelerator.step = [], [], 0
+        accelerator._schedulers = []
+        accelerator._dataloaders = []
+        accelerator.step = 0
         return given
 
-    accelerator.prepare, accelerator.free_memory = once, free
+    accelerator.prepare = once
+    accelerator.free_memory = free
 
 
 @contextmanager

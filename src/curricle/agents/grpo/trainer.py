@@ -63,7 +63,8 @@ class Grpo:
     """A trainer that outlives the calls of `practise`."""
 
     def __init__(self, causal: Causal, options: LearningOptions, rollout: Rollout) -> None:
-        self.causal, self.rollout = causal, rollout
+        self.causal = causal
+        self.rollout = rollout
         self.options = options if causal.sharded else sharing.alone(options)
         self.trainer: Any = _trainer(self) if causal.sharded else None  # taken apart before anything is loaded
 
@@ -77,7 +78,9 @@ class Grpo:
             slots, steps * self.options.tasks
         )  # loaders read ahead, and tasks may cost time
         trainer.train_dataset = _dataset(ranks.dealt(needed_slots, self.options.tasks), trainer.slots)
-        trainer.watch, trainer._step, trainer._buffered_inputs = watch, 0, None
+        trainer.watch = watch
+        trainer._step = 0
+        trainer._buffered_inputs = None
         devices = [self.causal.device] if self.causal.device.type == "cuda" else []
         advice = "lower its micro, sample_batch or most_tokens"
         told = explained(self.causal.who, advice, AgentError)
@@ -117,7 +120,9 @@ def _dataset(slots: Iterator[Slot], kept: dict[int, Slot]) -> Any:
 
 
 def _trainer(owner: Grpo) -> Any:
-    trl, options, causal = needed("trl"), owner.options, owner.causal
+    trl = needed("trl")
+    options = owner.options
+    causal = owner.causal
     from transformers import PrinterCallback, TrainerCallback
     from trl.trainer import grpo_trainer
     from trl.trainer.utils import add_fused_lm_head
@@ -140,7 +145,8 @@ def _trainer(owner: Grpo) -> Any:
                 batch["ref_per_token_logps"] = hushed(batch)
             if options.step_weight:
                 width = batch["completion_ids"].shape[1]
-                every, first = token_advantages(self.fresh, options.step_discount, width), ranks.number() * len(inputs)
+                every = token_advantages(self.fresh, options.step_discount, width)
+                first = ranks.number() * len(inputs)
                 steps = torch.tensor(every[first : first + len(inputs)])
                 whole = batch["advantages"].unsqueeze(1)
                 batch["advantages"] = whole + options.step_weight * steps.to(whole)
@@ -151,7 +157,8 @@ def _trainer(owner: Grpo) -> Any:
             weight = share(inputs, self.args.steps_per_generation)
             if self.loss_type not in TOKENWISE or ranks.count() > 1 or self.use_adaptive_entropy:
                 weight = 1.0
-            coefficient, self.entropy_coef = self.entropy_coef, weight * self.entropy_coef
+            coefficient = self.entropy_coef
+            self.entropy_coef = weight * self.entropy_coef
             try:
                 loss = super()._compute_loss(model, inputs)
             finally:
@@ -166,9 +173,11 @@ def _trainer(owner: Grpo) -> Any:
             self, model: Any, ids: Any, seen: Any, keep: int, batch_size: int | None = None, **named: Any
         ) -> tuple[Any, Any, Any]:
             """The same figures; where several rows have one prompt, from packed sequences."""
-            plain, count = super()._get_per_token_logps_and_entropies, batch_size or len(ids)
+            plain = super()._get_per_token_logps_and_entropies
+            count = batch_size or len(ids)
             alone = ranks.count() == 1  # several have to pass the network equally often
-            may, pad = packs(causal.model) and not named.get("compute_aux_loss"), causal.tokenizer.pad_token_id
+            may = packs(causal.model) and not named.get("compute_aux_loss")
+            pad = causal.tokenizer.pad_token_id
 
             def passed(rows: slice) -> tuple[Any, Any, Any]:
                 some = packed(ids[rows], seen[rows], keep, pad, apart=alone) if may else []
@@ -207,7 +216,8 @@ def _trainer(owner: Grpo) -> Any:
     def earned(earned: list[float], **_: Any) -> list[float]:
         return earned
 
-    told, frozen = refusals(trl, options), causal.frozen
+    told = refusals(trl, options)
+    frozen = causal.frozen
     with told, warnings.catch_warnings(), tempfile.TemporaryDirectory() as nowhere:
         warnings.simplefilter("ignore")
         trainer = Trainer(
@@ -219,13 +229,16 @@ def _trainer(owner: Grpo) -> Any:
             rollout_func=rollout,
             callbacks=[Told()],
         )
-    trainer.slots, trainer.fresh, trainer.optimizer = {}, [], causal.optimizer
+    trainer.slots = {}
+    trainer.fresh = []
+    trainer.optimizer = causal.optimizer
     trainer.remove_callback(PrinterCallback)
     if frozen is not None and options.kl:
         add_fused_lm_head(frozen, temperature=options.temperature)
     if causal.sharded:
         frozen = sharing.take_apart(trainer, causal, options.trl)
-    trainer.beta, trainer.ref_model = options.kl, frozen if options.kl else None
+    trainer.beta = options.kl
+    trainer.ref_model = frozen if options.kl else None
     return trainer
 
 

@@ -31,7 +31,9 @@ class Layer(nn.Module):
 
     def __init__(self, norm: nn.Module | None, layer: nn.Conv2d | nn.Linear, gain: float, active: bool = True) -> None:
         super().__init__()
-        self.norm, self.layer, self.active = norm or nn.Identity(), layer, active
+        self.norm = norm or nn.Identity()
+        self.layer = layer
+        self.active = active
         with torch.no_grad():
             lengths = torch.linalg.vector_norm(layer.weight.flatten(1), dim=1)
             layer.weight.mul_((gain / lengths).view(-1, *[1] * (layer.weight.ndim - 1)))
@@ -66,7 +68,8 @@ class Stage(nn.Module):
 
     def __init__(self, inward: int, outward: int, blocks: int, gain: float, first: bool) -> None:
         super().__init__()
-        self.enter, self.norm = _conv(inward, outward, 1.0, normed=not first), nn.GroupNorm(1, outward)
+        self.enter = _conv(inward, outward, 1.0, normed=not first)
+        self.norm = nn.GroupNorm(1, outward)
         half = math.sqrt(gain / math.sqrt(max(blocks, 1)))  # a block's two layers share its gain
         self.blocks = nn.ModuleList(
             nn.Sequential(_conv(outward, outward, half), _conv(outward, outward, half)) for _ in range(blocks)
@@ -86,11 +89,15 @@ class Pixels(nn.Module):
     def __init__(self, shape: Sequence[int], channels: Sequence[int], blocks: int, width: int) -> None:
         super().__init__()
         height, wide, inward = shape
-        stages, gain = list[nn.Module](), 1 / math.sqrt(len(channels))
+        stages = list[nn.Module]()
+        gain = 1 / math.sqrt(len(channels))
         for i, outward in enumerate(channels):
             stages.append(Stage(inward, outward, blocks, gain, first=i == 0))
-            inward, height, wide = outward, (height + 1) // 2, (wide + 1) // 2
-        self.stages, self.dense = nn.Sequential(*stages), dense(inward * height * wide, width, 1.4)
+            inward = outward
+            height = (height + 1) // 2
+            wide = (wide + 1) // 2
+        self.stages = nn.Sequential(*stages)
+        self.dense = dense(inward * height * wide, width, 1.4)
         self.fused = find_spec("triton") is not None and all(c & (c - 1) == 0 for c in channels)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -113,7 +120,8 @@ class Symbols(nn.Module):
         super().__init__()
         top = np.asarray(highest)
         amounts = (top >= self.many) & graded
-        sorts, numbers = np.flatnonzero(~amounts), np.flatnonzero(amounts)
+        sorts = np.flatnonzero(~amounts)
+        numbers = np.flatnonzero(amounts)
         first = np.concatenate([[0], np.cumsum(top[sorts] + 1)])
         self.whole = len(sorts) == len(top)  # then no column has to be picked
         self.register_buffer("sorts", torch.from_numpy(sorts), persistent=False)
@@ -194,7 +202,9 @@ class Network(nn.Module):
         keep: float,
     ) -> None:
         super().__init__()
-        self.parts, self.hidden, self.memory = parts, hidden, self.remembered(hidden)
+        self.parts = parts
+        self.hidden = hidden
+        self.memory = self.remembered(hidden)
         self.encoders = nn.ModuleList()
         for part in parts.values():
             if part.kind == "image":
@@ -214,7 +224,8 @@ class Network(nn.Module):
         """Policy and value."""
         discrete = isinstance(actions, gymnasium.spaces.Discrete)
         self.policy: Choice | Gauss = Choice(width, actions) if discrete else Gauss(width, actions)  # type: ignore[arg-type]
-        self.value, self.scale = head(width, 1, 0.1), Normaliser(keep)
+        self.value = head(width, 1, 0.1)
+        self.scale = Normaliser(keep)
 
     def encode(self, seen: Seen) -> Tensor:
         """Observations to latents (batch, hidden)."""

@@ -63,7 +63,9 @@ class Choice(nn.Module):
 
     def __init__(self, inward: int, space: gymnasium.spaces.Discrete[Any]) -> None:
         super().__init__()
-        self.start, self.noisy, self.blank = int(space.start), 1, torch.zeros((), dtype=torch.int64)
+        self.start = int(space.start)
+        self.noisy = 1
+        self.blank = torch.zeros((), dtype=torch.int64)
         self.linear = head(inward, int(space.n), 0.01)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -104,11 +106,14 @@ class Gauss(nn.Module):
 
     def __init__(self, inward: int, space: gymnasium.spaces.Box) -> None:
         super().__init__()
-        self.space, self.noisy = space, int(np.prod(space.shape, dtype=int))
+        self.space = space
+        self.noisy = int(np.prod(space.shape, dtype=int))
         self.blank = torch.zeros(self.noisy)
         bounded = np.isfinite(space.low) & np.isfinite(space.high)
-        low, high = np.where(bounded, space.low, -1.0), np.where(bounded, space.high, 1.0)
-        self.middle, self.reach = (low + high) / 2, (high - low) / 2
+        low = np.where(bounded, space.low, -1.0)
+        high = np.where(bounded, space.high, 1.0)
+        self.middle = (low + high) / 2
+        self.reach = (high - low) / 2
         self.linear = head(inward, self.noisy, 0.01)
         self.spread = nn.Parameter(torch.full((self.noisy,), -0.5))
 
@@ -137,7 +142,8 @@ class Gauss(nn.Module):
 
     def divergence(self, new: Tensor, old: Tensor) -> Tensor:
         """KL(new || old) (batch,)."""
-        (m, s), (n, r) = new.chunk(2, -1), old.chunk(2, -1)
+        (m, s) = new.chunk(2, -1)
+        (n, r) = old.chunk(2, -1)
         return (r - s + ((2 * s).exp() + (m - n) ** 2) / (2 * (2 * r).exp()) - 0.5).sum(-1)
 
     def luck(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:

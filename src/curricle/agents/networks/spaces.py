@@ -22,7 +22,8 @@ ALL = "all"
 """Name of the only part of an observation that is no dict."""
 MOST = 4096
 """Values of a symbol from which on a table of them is too large."""
-COLOURS, SMALLEST = (1, 3, 4), 16
+COLOURS = (1, 3, 4)
+SMALLEST = 16
 """How many colours pictures mostly have, and the side from which on bytes are taken for one whatever they have."""
 Arrays = dict[str, NDArray[Any]]
 
@@ -98,12 +99,14 @@ def _part(space: gymnasium.Space[Any], where: str) -> Part:
 
 def _picture(space: spaces.Box, where: str) -> tuple[int, ...] | None:
     """Height, width and colours of a space of pictures; those that a network would take for a row are refused."""
-    shape, full = space.shape, bool(np.all(space.high == 255)) and space.dtype == np.uint8
+    shape = space.shape
+    full = bool(np.all(space.high == 255)) and space.dtype == np.uint8
     if len(shape) == 2 and full and min(shape) >= SMALLEST:
         return (*shape, 1)
     if len(shape) != 3:
         return None
-    colours, size = shape[-1], min(shape[:2])
+    colours = shape[-1]
+    size = min(shape[:2])
     if space.dtype == np.uint8 and size >= 8 and (colours in COLOURS or (full and colours < size)):
         return shape
     if full and shape[0] in COLOURS and min(shape[1:]) >= SMALLEST:

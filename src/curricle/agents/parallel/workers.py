@@ -117,7 +117,8 @@ class _Forked:
 
 
 def _fork(lanes: int, work: Work) -> None:
-    lines, children = list[Line](), list[int]()
+    lines = list[Line]()
+    children = list[int]()
     try:
         for lane in range(1, lanes):
             mine, its = Pipe()
@@ -168,7 +169,9 @@ class _Threads:
     """All lanes as threads."""
 
     def __init__(self, lanes: int) -> None:
-        self.barrier, self.brought, self.error = threading.Barrier(lanes), [None] * lanes, list[BaseException]()
+        self.barrier = threading.Barrier(lanes)
+        self.brought = [None] * lanes
+        self.error = list[BaseException]()
 
     def lane(self, number: int) -> "_Thread":
         return _Thread(self, number)
@@ -176,7 +179,8 @@ class _Threads:
 
 class _Thread:
     def __init__(self, all_: _Threads, number: int) -> None:
-        self.all, self.number = all_, number
+        self.all = all_
+        self.number = number
 
     def meet(self, brought: Any, then: Callable[[list[Any]], None]) -> None:
         self.all.brought[self.number] = brought

@@ -41,7 +41,8 @@ class Actor:
         if captures:
             graph = Graph(made.work, undo=made.changing())
             graph()
-            known[key], made.graph = made, graph
+            known[key] = made
+            made.graph = graph
         return made
 
     def worth(self, seen: Seen, memory: Tensor) -> Tensor:
@@ -52,7 +53,8 @@ class Actor:
         count = len(memory)
         if self.device.type == "cuda":
             rows = torch.arange(1 << (count - 1).bit_length(), device=self.device).clamp(max=count - 1)
-            seen, memory = {name: tensor[rows] for name, tensor in seen.items()}, memory[rows]
+            seen = {name: tensor[rows] for name, tensor in seen.items()}
+            memory = memory[rows]
         with torch.no_grad():
             with halved(self.device, self.bf16):
                 latents = self.network.encode(seen).float()

@@ -63,10 +63,13 @@ class PPO(Agent):
 
     def __init__(self, world: World, options: PPOOptions | None = None, seed: int = 0) -> None:
         super().__init__(world, options, seed)
-        self.vectors, self.device = vector_world(world, self.id), device_of(self.options.device, self.id)
-        self.rollouts, self.scene = 0, None
+        self.vectors = vector_world(world, self.id)
+        self.device = device_of(self.options.device, self.id)
+        self.rollouts = 0
+        self.scene = None
         self._rollout: Rollout | None = None
-        self._graphs, self._sights = dict[Any, Graph](), dict[Any, Sight]()
+        self._graphs = dict[Any, Graph]()
+        self._sights = dict[Any, Sight]()
         self._captures = self.device.type == "cuda" and self.options.graphs
         if self.device.type == "cpu":
             keep_heap()
@@ -80,8 +83,10 @@ class PPO(Agent):
 
     def _network(self, seed: int) -> Network:
         """A new network for what the world shows and takes."""
-        o, probe = self.options, self.vectors.vector([self.world.original])
-        where, actions = f"{self.id} in {self.world.id}", probe.single_action_space
+        o = self.options
+        probe = self.vectors.vector([self.world.original])
+        where = f"{self.id} in {self.world.id}"
+        actions = probe.single_action_space
         self.parts = parts_of(probe.single_observation_space, where)
         probe.close()
         check_actions(actions, where)
@@ -101,7 +106,8 @@ class PPO(Agent):
 
     def _equip(self) -> None:
         """All that learning needs beside the network."""
-        o, on_gpu = self.options, self.device.type == "cuda"
+        o = self.options
+        on_gpu = self.device.type == "cuda"
         self.actor = Actor(self.network, self.device, bf16=o.bf16)
         self.row = Row(self.network, twins=has_twins(self.device, o.bf16))
         self.row.whole.grad = torch.zeros_like(self.row.whole)
@@ -125,7 +131,8 @@ class PPO(Agent):
         each = [dict(self.vectors.setting(design.setting).values) for design in designs]
         settings = [each[owner] for owner in owners]
         course = Course(settings, self.options.lanes, budget, self.options.steps, seed)
-        course.tally, course.report = Tally(self.vectors, designs, owners), report
+        course.tally = Tally(self.vectors, designs, owners)
+        course.report = report
         if scene := course.continued(self.scene):
             course.tally.running[:] = scene.arrays["running"]
         with explained(self.id, ADVICE, AgentError), one_thread(self.device):
@@ -182,7 +189,8 @@ class PPO(Agent):
         self.row.settle()
         for name, tensor in self._moments().items():
             tensor.copy_(torch.from_numpy(arrays[name].copy()))
-        self.rollouts, self.scene = state["rollouts"], None
+        self.rollouts = state["rollouts"]
+        self.scene = None
         if state["scene"] is not None:
             kept = {name.removeprefix("scene."): array for name, array in arrays.items() if name.startswith("scene.")}
             self.scene = Scene(state["scene"]["settings"], state["scene"]["lanes"], kept)
@@ -228,13 +236,16 @@ class PPO(Agent):
         if self._rollout is None or self._rollout.count != count:
             for sight in self._sights.values():
                 sight.graph = None  # which knows it in turn: what they hold on to is needed again
-            self._rollout, self._graphs, self._sights = None, {}, {}
+            self._rollout = None
+            self._graphs = {}
+            self._sights = {}
             self._rollout = Rollout(self.network, self.device, 2 * self.options.steps, count, len(self.world.skills))
         return self._rollout
 
     def _open(self, course: Course, own: Sequence[int], lanes: list[Lane]) -> None:
         """Make lanes' environments, and go on from where the last practice left them if the settings are the same."""
-        spans, scene = [course.span(lane) for lane in own], course.continued(self.scene)
+        spans = [course.span(lane) for lane in own]
+        scene = course.continued(self.scene)
         typed = {id(values): self.vectors.setting(values) for values in {id(v): v for v in course.settings}.values()}
         groups = [[typed[id(values)] for values in course.settings[first:last]] for first, last in spans]
         sight = partial(self.actor.sight, self._sights, course.rollout, captures=self._captures)
@@ -262,7 +273,8 @@ class PPO(Agent):
         On a CPU say how it went, too; a GPU has not come that far yet, and need not wait until it is asked.
         """
         self.rollouts += 1
-        r, steps = course.rollout, course.length(done - 1)
+        r = course.rollout
+        steps = course.length(done - 1)
         course.returns = course.tally.stretch(r.rewards[:steps], r.ended[:steps], r.shown[:steps])
         course.extra = self.also(course, done)
         means = course.figures / max(course.minibatches, 1)
@@ -300,7 +312,8 @@ class PPO(Agent):
 
     def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """The clipped objective of PPO over a minibatch, and figures: policy, value, entropy, KL, share clipped."""
-        o, seen = self.options, {name: batch[f"seen.{name}"] for name in self.parts}
+        o = self.options
+        seen = {name: batch[f"seen.{name}"] for name in self.parts}
         with halved(self.device, o.bf16):
             latents = self.network.encode(seen).float()
         choice, values = self.network.decide(latents, batch["memory"])  # heads in full: ratios of policies are delicate

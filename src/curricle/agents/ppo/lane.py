@@ -33,8 +33,13 @@ class Sight:
     graph: Callable[[], Any] | None = None
 
     def __init__(self, think: Think, network: Network, rollout: Rollout, here: slice) -> None:
-        self.think, self.network, self.rollout, self.here = think, network, rollout, here
-        n, device, blank = here.stop - here.start, rollout.device, network.policy.blank
+        self.think = think
+        self.network = network
+        self.rollout = rollout
+        self.here = here
+        n = here.stop - here.start
+        device = rollout.device
+        blank = network.policy.blank
         self.seen = {
             name: torch.zeros(n, *part.shape, dtype=dtype_of(part), device=device)
             for name, part in network.parts.items()
@@ -49,7 +54,8 @@ class Sight:
     @torch.no_grad()
     def work(self) -> None:
         """One step; on a GPU it is only begun."""
-        r, noise = self.rollout, self.luck.index_select(0, self.clock)[0]
+        r = self.rollout
+        noise = self.luck.index_select(0, self.clock)[0]
         latents, memory, actions, log_probs, values = self.think(
             self.seen, self.memory, self.before, self.marks[0], self.marks[1], noise
         )
@@ -81,7 +87,8 @@ class Sight:
 
     def _note(self, room: Tensor, found: Tensor) -> None:
         """Write into the row of this step; bytes eight at a time, which a GPU does several times faster."""
-        place, found = room[:, self.here], found[None]
+        place = room[:, self.here]
+        found = found[None]
         if found.dtype == torch.uint8 and found[0, 0].numel() % 8 == 0:
             place, found = (tensor.flatten(2).view(torch.int64) for tensor in (place, found))
         place.index_copy_(0, self.clock, found)
@@ -91,9 +98,13 @@ class Lane:
     """Some neighbouring sub-environments of a rollout, and the sight of them."""
 
     def __init__(self, vector: WorldVector, sight: Sight) -> None:
-        self.vector, self.sight, self.network, self.here = vector, sight, sight.network, sight.here
+        self.vector = vector
+        self.sight = sight
+        self.network = sight.network
+        self.here = sight.here
         vector.copies = False  # they go straight to the stage, or into a Cut
-        n, device = vector.num_envs, sight.rollout.device
+        n = vector.num_envs
+        device = sight.rollout.device
         self.shown = np.zeros((n, sight.rollout.shown.shape[-1]), np.bool_)
         self.marks = host(torch.zeros(2, n, 1, dtype=torch.bool), device)  # unlocked something, began an episode
         arrays = vector.lent()
@@ -146,17 +157,22 @@ class Lane:
         return self._move(t, self.network.policy.outward(self.wait()))
 
     def _move(self, t: int, actions: NDArray[Any]) -> list[Cut]:
-        r, here = self.sight.rollout, self.here
+        r = self.sight.rollout
+        here = self.here
         observations, rewards, terminated, truncated, info = self.vector.step(actions)
-        ended, shown = terminated | truncated, info["skills"]
-        r.rewards[t, here], r.ended[t, here], r.shown[t, here] = rewards, ended, shown
+        ended = terminated | truncated
+        shown = info["skills"]
+        r.rewards[t, here] = rewards
+        r.ended[t, here] = ended
+        r.shown[t, here] = shown
         cut = list[Cut]()
         if truncated.any():
             for i in np.flatnonzero(truncated & ~terminated):
                 cut.append(Cut(t, here.start + int(i), final(info, int(i), self.network.parts)))
         if self.network.memory:
             marks = self.marks.numpy()
-            marks[0, :, 0], marks[1, :, 0] = (shown != self.shown).any(1), ended
+            marks[0, :, 0] = (shown != self.shown).any(1)
+            marks[1, :, 0] = ended
         self.shown = shown & ~ended[:, None]
         self._show(split(observations, self.network.parts, len(ended)))
         return cut

@@ -26,9 +26,14 @@ class Player:
     def __init__(
         self, network: Network, device: torch.device, seeds: Sequence[int], *, bf16: bool, greedy: bool
     ) -> None:
-        self.network, self.device, self.bf16, self.greedy, self.n = network, device, bf16, greedy, len(seeds)
+        self.network = network
+        self.device = device
+        self.bf16 = bf16
+        self.greedy = greedy
+        self.n = len(seeds)
         self.rngs = [generator(seed, "act") for seed in seeds]
-        self.luck, self.at = np.zeros((self.n, 0, network.policy.noisy), np.float32), 0
+        self.luck = np.zeros((self.n, 0, network.policy.noisy), np.float32)
+        self.at = 0
         self.memory = torch.zeros(self.n, network.memory, device=device)
         self.before = torch.zeros(self.n, network.hidden if network.memory else 0, device=device)
         self.marks = torch.zeros(2, self.n, 1, dtype=torch.bool, device=device)
@@ -38,8 +43,10 @@ class Player:
         """Choose an action for every row."""
         if self.at == self.luck.shape[1]:
             shape = (self.stock,)
-            self.luck, self.at = np.stack([self.network.policy.luck(rng, shape) for rng in self.rngs]), 0
-        net, seen = self.network, split(observations, self.network.parts, self.n)
+            self.luck = np.stack([self.network.policy.luck(rng, shape) for rng in self.rngs])
+            self.at = 0
+        net = self.network
+        seen = split(observations, self.network.parts, self.n)
         noise = torch.from_numpy(self.luck[:, self.at]).to(self.device)
         self.at += 1
         with torch.no_grad():

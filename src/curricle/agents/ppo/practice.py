@@ -66,8 +66,12 @@ class Course:
     """Of the last rollout: what learning said, returns of episodes that ended in it, and what else was learnt."""
 
     def __init__(self, settings: Settings, lanes: int, budget: int, steps: int, seed: int) -> None:
-        self.settings, self.lanes, self.budget, self.seed = settings, min(lanes, len(settings)), budget, seed
-        self.total, self.steps = -(-budget // len(settings)), steps
+        self.settings = settings
+        self.lanes = min(lanes, len(settings))
+        self.budget = budget
+        self.seed = seed
+        self.total = -(-budget // len(settings))
+        self.steps = steps
         self.count = max(1, self.total // steps)
 
     report: Report
@@ -75,7 +79,8 @@ class Course:
 
     def begin(self, figures: int, device: torch.device) -> None:
         """A new account of what learning says."""
-        self.figures, self.minibatches = torch.zeros(figures, device=device), 0
+        self.figures = torch.zeros(figures, device=device)
+        self.minibatches = 0
 
     def length(self, index: int) -> int:
         """Steps of a rollout: the first ones are a step longer where the budget does not divide."""
@@ -88,13 +93,16 @@ class Course:
     def luck(self, policy: Choice | Gauss, index: int, lanes: Sequence[int]) -> list[NDArray[np.float32]]:
         """What decides all draws of a rollout, for some lanes."""
         sizes = {lane: last - first for lane, (first, last) in zip(lanes, map(self.span, lanes), strict=True)}
-        seed, steps = self.seeded(index), self.length(index)
+        seed = self.seeded(index)
+        steps = self.length(index)
         return [policy.luck(generator(seed, "act", lane), (steps, size)) for lane, size in sizes.items()]
 
     def batches(self, index: int, passes: int, minibatches: int) -> Tensor:
         """The rows of every minibatch, in several passes over a rollout; as many in each, so a few are left out."""
-        steps, seed = self.length(index), self.seeded(index)
-        rows, full = steps * len(self.settings), self.steps * len(self.settings)
+        steps = self.length(index)
+        seed = self.seeded(index)
+        rows = steps * len(self.settings)
+        full = self.steps * len(self.settings)
         size = max(1, min(rows, full) // minibatches if self.count == 1 else full // minibatches)
         orders = np.stack([generator(seed, "shuffle", number).permutation(rows) for number in range(passes)])
         return torch.from_numpy(orders[:, : rows // size * size].reshape(-1, size))

@@ -21,18 +21,22 @@ class Rollout:
     """What happened in `steps` steps of `count` sub-environments; time comes first in every array."""
 
     def __init__(self, network: Network, device: torch.device, steps: int, count: int, skills: int) -> None:
-        self.steps, self.count, self.device = steps, count, device
+        self.steps = steps
+        self.count = count
+        self.device = device
 
         def room(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device = device) -> Tensor:
             return shared(torch.zeros(steps + 1, count, *shape, dtype=dtype, device=device))
 
         self.seen = {name: room(*part.shape, dtype=dtype_of(part)) for name, part in network.parts.items()}
-        self.memory, self.actions = (
-            room(network.memory),
-            room(*network.policy.blank.shape, dtype=network.policy.blank.dtype),
-        )
-        self.log_probs, self.values, self.advantages, self.returns = room(), room(), room(), room()
-        host, flag = torch.device("cpu"), torch.bool
+        self.memory = room(network.memory)
+        self.actions = room(*network.policy.blank.shape, dtype=network.policy.blank.dtype)
+        self.log_probs = room()
+        self.values = room()
+        self.advantages = room()
+        self.returns = room()
+        host = torch.device("cpu")
+        flag = torch.bool
         self.rewards: NDArray[np.float32] = room(device=host).numpy()
         self.ended: NDArray[np.bool_] = room(dtype=flag, device=host).numpy()
         self.shown: NDArray[np.bool_] = room(skills, dtype=flag, device=host).numpy()
@@ -50,7 +54,8 @@ class Rollout:
         rewards = self.rewards[:steps].copy()
         if cut:
             seen = {name: np.concatenate([one.seen[name] for one in cut]) for name in self.seen}
-            at, who = [one.at for one in cut], [one.who for one in cut]
+            at = [one.at for one in cut]
+            who = [one.who for one in cut]
             tensors = {name: torch.from_numpy(array).to(self.device) for name, array in seen.items()}
             rewards[at, who] += gamma * look_on(tensors, self.memory[at, who]).cpu().numpy()
         if self.device.type == "cuda" and TRITON:  # a GPU is still at the last looks, and need not be waited for
@@ -68,7 +73,9 @@ class Cut:
     """An episode that a time limit ended: when, where, and what was seen last."""
 
     def __init__(self, at: int, who: int, seen: Arrays) -> None:
-        self.at, self.who, self.seen = at, who, {name: array.copy() for name, array in seen.items()}
+        self.at = at
+        self.who = who
+        self.seen = {name: array.copy() for name, array in seen.items()}
 
 
 def gae(
@@ -77,7 +84,8 @@ def gae(
     """Generalised advantages (Schulman et al. 2016); `values` has one row more, for what follows the last step."""
     goes_on = np.float32(1) - ended
     deltas = rewards + np.float32(gamma) * values[1:] * goes_on - values[:-1]
-    fade, advantages = np.float32(gamma * trace) * goes_on, np.empty_like(deltas)
+    fade = np.float32(gamma * trace) * goes_on
+    advantages = np.empty_like(deltas)
     later = np.zeros(deltas.shape[1], np.float32)
     for t in range(len(deltas) - 1, -1, -1):
         later = advantages[t] = deltas[t] + fade[t] * later

@@ -39,7 +39,10 @@ def drawn(choice: Tensor, values: Tensor, noise: Tensor, moments: Tensor) -> tup
     """The same for discrete actions, in one kernel."""
     from curricle.agents.cuda.kernels import choose
 
-    choice, values, noise, (count, actions) = choice.contiguous(), values.contiguous(), noise.contiguous(), choice.shape
+    count, actions = choice.shape
+    choice = choice.contiguous()
+    values = values.contiguous()
+    noise = noise.contiguous()
     made = choice.new_empty(count, dtype=torch.int64), torch.empty_like(values), torch.empty_like(values)
     wide = 1 << (actions - 1).bit_length()
     block = max(1, min(64, ROWS * 32 // wide))
@@ -83,13 +86,18 @@ class _Objective(torch.autograd.Function):
     def forward(ctx: Any, choice: Tensor, values: Tensor, weights: Weights, *given: Tensor) -> tuple[Tensor, Tensor]:
         from curricle.agents.cuda.kernels import clipped
 
-        choice, values, (count, actions) = choice.contiguous(), values.contiguous(), choice.shape
-        dchoice, dvalues, told = torch.empty_like(choice), torch.empty_like(values), choice.new_empty(1 + len(FIGURES))
+        count, actions = choice.shape
+        choice = choice.contiguous()
+        values = values.contiguous()
+        dchoice = torch.empty_like(choice)
+        dvalues = torch.empty_like(values)
+        told = choice.new_empty(1 + len(FIGURES))
         wide = 1 << (actions - 1).bit_length()
         shape = {"ACTIONS": actions, "WIDE": wide, "BLOCK": max(1, min(ROWS, ROWS * 32 // wide)), "num_warps": 8}
         clipped[(1,)](choice, values, *given, dchoice, dvalues, told, count, *weights, **shape)
         ctx.save_for_backward(dchoice, dvalues)
-        loss, figures = told[0], told[1:]
+        loss = told[0]
+        figures = told[1:]
         ctx.mark_non_differentiable(figures)
         return loss, figures
 

@@ -40,7 +40,8 @@ def requests(
     seeds = [int(i) for i in rng.permutation(len(brief.examples))] or [-1]
     found = []
     for number in range(n):
-        at, aim = seeds[number % len(seeds)], skills[number % len(skills)]
+        at = seeds[number % len(seeds)]
+        aim = skills[number % len(skills)]
         seed = brief.examples[at] if at >= 0 else None
         words = _words(brief, form, aim, seed, success(brief, aim), alpha, stuck)
         group = f"{brief.cycle}/{at if seed is not None else aim or 'any'}"

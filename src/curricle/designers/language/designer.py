@@ -80,7 +80,8 @@ class Language(Designer):
         return [request.prompt for request in self._requests(brief, n, 0)]
 
     def _requests(self, brief: Brief, n: int, round: int) -> list[Request]:
-        o, rng = self.options, generator(self.seed, "ask", brief.cycle, round)
+        o = self.options
+        rng = generator(self.seed, "ask", brief.cycle, round)
         if o.text == "off":  # seed tasks are texts, so there is nothing to vary
             brief = brief.model_copy(update={"examples": ()})
         wanted = int(np.ceil(n * o.spare))
@@ -88,7 +89,9 @@ class Language(Designer):
 
     def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
         """Write candidates until n can be used, a few rounds at most; the fallback fills what is missing."""
-        o, designs, first = self.options, list[Design](), len(self.rows)
+        o = self.options
+        designs = list[Design]()
+        first = len(self.rows)
         self.pending = []
         if o.warm and o.text != "off" and brief.cycle == 1 and len(brief.examples) > 1:
             self._warm(brief, workshop)
@@ -101,7 +104,8 @@ class Language(Designer):
             for number, (request, writer) in enumerate(zip(asked, replies, strict=True)):
                 design, fault, why = self._read(request, writer, brief, copies)
                 if not fault and len(designs) == n:
-                    fault, why = "spare", "one more than was wanted"
+                    fault = "spare"
+                    why = "one more than was wanted"
                 info = {"fault": fault, "why": why, "wider": self._wider(number)}
                 self.rows.append(self._row(request, writer, brief, info))
                 if not fault and design:
@@ -123,7 +127,9 @@ class Language(Designer):
 
         Part of the starting point, not of the learning: a frozen environment gets it too, and only the first cycle's.
         """
-        o, rng, among = self.options, generator(self.seed, "warm"), len(brief.examples)
+        o = self.options
+        rng = generator(self.seed, "warm")
+        among = len(brief.examples)
         asked = requests(brief, among**2, self.form, o.alpha, o.aim == "skill", rng)
         answers = [self._example(asked[0].prompt, {**brief.original, **example}, 1.0) for example in brief.examples]
         pairs = [
@@ -133,7 +139,8 @@ class Language(Designer):
         for number in range(1, o.warm + 1):
             some = [shown[i] for shown in pairs for i in rng.permutation(len(shown))[:SHOWN]]
             drawn = [replace(answer, prompt=rendered(self.causal.tokenizer, prompt)) for answer, prompt in some]
-            losses, order = list[float](), rng.permutation(len(drawn))
+            losses = list[float]()
+            order = rng.permutation(len(drawn))
             for start in range(0, len(order), o.batch):
                 batch = [drawn[int(i)] for i in order[start : start + o.batch]]
                 losses.append(step(self.causal, batch, 0.0, np.inf, o.micro)["loss"])
@@ -151,7 +158,8 @@ class Language(Designer):
         found = dict[int, Writer]()
         for half in (0, 1):
             self.sampler.refresh(began=bool(half))
-            heat, drawn = o.temperature * (self._wider(half) or 1.0), derive(seed, "half", half)
+            heat = o.temperature * (self._wider(half) or 1.0)
+            drawn = derive(seed, "half", half)
             written = write(self.sampler, self.form, prompts[half::2], o.text_tokens, heat, drawn)
             found |= dict(zip(range(half, len(asked), 2), written, strict=True))
         return [found[number] for number in range(len(asked))]
@@ -234,7 +242,8 @@ class Language(Designer):
 
     def _repeated(self, rows: Sequence[pools.Row]) -> int:
         """Candidates refused as copies, or nearly equal to an earlier one, knobs and all."""
-        copies, found = Copies(self.options.near), 0
+        copies = Copies(self.options.near)
+        found = 0
         for row in rows:
             if row.info["fault"] in ("", "spare", "refused", "duplicate"):  # others were not written to their end
                 found += row.info["fault"] == "duplicate" or bool(copies.refusal(row.completion))
@@ -250,7 +259,8 @@ class Language(Designer):
         keys = self._keys(mine)
         counts = pooled(keys, [outcome for _, outcome in mine])
         values = reward.bell(o.alpha, o.beta)(np.array([k / n if n else 0.0 for k, n in counts]))
-        worth, equal = self._weights(counts, values, keys), [(one.design.aim, one.design.setting) for _, one in mine]
+        worth = self._weights(counts, values, keys)
+        equal = [(one.design.aim, one.design.setting) for _, one in mine]
         weights = worth / [equal.count(one) for one in equal]
         for (at, outcome), (k, n), value, weight in zip(mine, counts, values, weights, strict=True):
             told: dict[str, float | None] = {"successes": outcome.successes, "attempts": outcome.attempts}
@@ -282,7 +292,8 @@ class Language(Designer):
 
     def _remark_few(self, tried: Sequence[int]) -> None:
         """Say once if no design has enough attempts to be learnt from."""
-        o, most = self.options, max(tried, default=self.options.n)
+        o = self.options
+        most = max(tried, default=self.options.n)
         if most < o.n and not self.remarked and o.learn:
             self.remarked = True
             few = "%s: no design had n = %d attempts, but %d at the most, so nothing is learnt from them; lower n, "

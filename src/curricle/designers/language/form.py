@@ -46,8 +46,13 @@ class Form:
         follows: Follows = _free,
     ) -> None:
         """With `optional`, text that is empty in the original world may stay empty."""
-        self.knobs, self.tokenizer, self.ends, self.optional = tuple(knobs), tokenizer, list(ends), optional
-        self._follows, self._banned, self._tokens = follows, dict[Rule, frozenset[int]](), dict[str, list[int]]()
+        self.knobs = tuple(knobs)
+        self.tokenizer = tokenizer
+        self.ends = list(ends)
+        self.optional = optional
+        self._follows = follows
+        self._banned = dict[Rule, frozenset[int]]()
+        self._tokens = dict[str, list[int]]()
         self.names = {k.name for k in knobs}
         self.known = frozenset(int(i) for i in tokenizer.get_vocab().values())
         self.special = sorted({int(i) for i in tokenizer.all_special_ids} | set(ends))
@@ -74,7 +79,9 @@ class Form:
 
     def _pieces(self, k: Knob, text: str) -> list[str] | None:
         """A text cut where its writer would have to choose; None for one that is free, or breaks its rules."""
-        said, rest, found = "", f"{text}\n" if text else "", list[str]()
+        said = ""
+        rest = f"{text}\n" if text else ""
+        found = list[str]()
         while (what := self.follows(k, said)) is not None and rest:
             if isinstance(what, Span):
                 head, sign, _ = rest.partition(what.until)
@@ -84,7 +91,8 @@ class Form:
             if not piece:
                 return None
             found.append(piece)
-            said, rest = said + piece, rest[len(piece) :]
+            said = said + piece
+            rest = rest[len(piece) :]
         return None if what is None else found
 
     def follows(self, k: Knob, said: str) -> Sequence[str] | Span | None:
@@ -121,7 +129,8 @@ class Form:
         Only the former are learnt: the others are said whatever the model's odds are, and would take up most of the way
         that it may go from what it began as.
         """
-        writer, found = Writer(self, len(reply)), list[int]()
+        writer = Writer(self, len(reply))
+        found = list[int]()
         for token in reply:
             options = [] if writer.done else writer.allowed()
             found.append(int(options is None or len(options) > 1))
@@ -146,7 +155,9 @@ class Writer:
     """Where one reply stands in its form, and what it has said so far."""
 
     def __init__(self, form: Form, per_text: int) -> None:
-        self.form, self.per_text, self.values = form, per_text, dict[str, Value]()
+        self.form = form
+        self.per_text = per_text
+        self.values = dict[str, Value]()
         self.fault = ""
         self._todo = list(form.knobs)
         self._begin()
@@ -172,8 +183,14 @@ class Writer:
 
     def _begin(self) -> None:
         """Turn to the next knob."""
-        self._at, self._said, self._text, self._signs, self._length = 0, "", list[int](), 0, 0
-        self._left, self._open, self._span = list[Choice](), False, None
+        self._at = 0
+        self._said = ""
+        self._text = list[int]()
+        self._signs = 0
+        self._length = 0
+        self._left = list[Choice]()
+        self._open = False
+        self._span = None
         if self._todo:
             k = self._todo[0]
             self._left = list(self.form.choices.get(k.name) or [("", self.form.encode(f"{k.name}: {FENCE}\n"))])
@@ -182,7 +199,11 @@ class Writer:
 
     def _go_on(self) -> None:
         """Turn to the next piece of a text."""
-        self._at, self._text, self._signs, self._span, self._open = 0, [], 0, None, True
+        self._at = 0
+        self._text = []
+        self._signs = 0
+        self._span = None
+        self._open = True
         what = self.form.follows(self._todo[0], self._said)
         if isinstance(what, Span):
             self._span = what
@@ -227,7 +248,8 @@ class Writer:
             self._go_on()
 
     def _hear_text(self, token: int) -> None:
-        decode, wrong = self.form.tokenizer.decode, self._span is not None and token in self.form.banned(self.rule)
+        decode = self.form.tokenizer.decode
+        wrong = self._span is not None and token in self.form.banned(self.rule)
         self._text.append(token)
         self._signs += len(decode([token], skip_special_tokens=False))
         if self._span:

@@ -18,7 +18,8 @@ def write(
     sampler: Sampler, form: Form, prompts: Sequence[list[int]], per_text: int, temperature: float, seed: int
 ) -> list[Writer]:
     """One reply a prompt, drawn by the model's own odds among what its form allows."""
-    writers, context = [Writer(form, per_text) for _ in prompts], sampler.causal.context
+    writers = [Writer(form, per_text) for _ in prompts]
+    context = sampler.causal.context
     dice = _Dice(form, temperature, torch.Generator(sampler.causal.device).manual_seed(seed % 2**63))
     left = [row for row, prompt in enumerate(prompts) if len(prompt) <= context]
     while left:
@@ -58,7 +59,9 @@ class _Dice:
     """Draws among what may come next; what a reply may not say has no chance."""
 
     def __init__(self, form: Form, temperature: float, luck: torch.Generator) -> None:
-        self.form, self.temperature, self.luck = form, temperature, luck
+        self.form = form
+        self.temperature = temperature
+        self.luck = luck
         self.bans = dict[Rule, Tensor]()
 
     def drawn(self, scores: Tensor, asked: Sequence[int], writers: Sequence[Writer]) -> list[int]:
@@ -66,7 +69,9 @@ class _Dice:
         if not asked:
             return []
         scores = scores[torch.tensor(asked, device=scores.device)] / self.temperature
-        masked, listed, ruled = torch.full_like(scores, -torch.inf), list[tuple[int, int]](), dict[Rule, list[int]]()
+        masked = torch.full_like(scores, -torch.inf)
+        listed = list[tuple[int, int]]()
+        ruled = dict[Rule, list[int]]()
         for at, row in enumerate(asked):
             allowed = writers[row].allowed()
             if allowed is None:

@@ -108,7 +108,9 @@ class LLM(Designer):
 
     def _asked(self, brief: Brief, n: int, workshop: Workshop) -> tuple[Reading, list[Exchange], str]:
         """The best reading of the model's replies, all that it said, and what went wrong last."""
-        shown, best, trouble = self._shown(brief), Reading(), ""
+        shown = self._shown(brief)
+        best = Reading()
+        trouble = ""
         prompt = asked = self.prompt(brief, n)
         heard: list[Exchange] = []
         try:

@@ -13,14 +13,16 @@ from curricle.records import Brief, Cycle, Design, Frozen, Knob, Outcome, Skill,
 
 STAY = frozenset(re.findall(r"\w+", "a an and at by for from in is it of on or per the to with"))
 _WORD = re.compile(r"[^\W\d_]+")
-_CONSONANTS, _VOWELS = "zvkbdfglmnprst", "oiae"
+_CONSONANTS = "zvkbdfglmnprst"
+_VOWELS = "oiae"
 
 
 class Disguise:
     """The other words of one world."""
 
     def __init__(self, brief: Brief) -> None:
-        skills, knobs = [skill.name for skill in brief.skills], [knob.name for knob in brief.knobs]
+        skills = [skill.name for skill in brief.skills]
+        knobs = [knob.name for knob in brief.knobs]
         choices = [choice for knob in brief.knobs for choice in knob.choices]
         told = " ".join([brief.world.rpartition("-v")[0], *skills, *knobs, *choices]).lower()
         words = [word for word in dict.fromkeys(_WORD.findall(told)) if word not in STAY]

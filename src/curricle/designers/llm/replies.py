@@ -15,7 +15,9 @@ from curricle.errors import ValueRefused, nearest
 from curricle.llm.clients.lenient_json import Cut, values
 from curricle.records import Brief, Design, Exchange, Frozen, Value
 
-LONGEST, MOST, WORDS = 1_000_000, 200, 500
+LONGEST = 1_000_000
+MOST = 200
+WORDS = 500
 """Characters of a reply and designs in it that are looked at, and characters of a reason that are kept."""
 SETTING = ("setting", "settings", "knobs", "config", "configuration", "environment", "env", "parameters", "params")
 AIM = ("aim", "aims", "target", "targetskill", "goal", "skill", "skills", "objective")
@@ -41,7 +43,8 @@ def read(exchange: Exchange, brief: Brief, n: int, check: Check) -> Reading:
     """Take up to n designs out of a reply."""
     found, notes = _found(exchange.reply, brief, n)
     cut = [raw for raw in found if isinstance(raw, Cut) and (raw.torn or exchange.finish == "length")]
-    problems, designs = ["the last design is cut off"] if cut else [], list[Design]()
+    problems = ["the last design is cut off"] if cut else []
+    designs = list[Design]()
     if not found:
         return Reading(problems=(_nothing(exchange),))
     whole = [raw for raw in found if not any(raw is other for other in cut)]
@@ -159,7 +162,9 @@ def _knob(name: str, brief: Brief) -> str | None:
 def _design(raw: Mapping[str, Any], brief: Brief, check: Check) -> Design:
     """One design; everything that is wrong with it is named at once."""
     knobs = {knob.name: knob for knob in brief.knobs}
-    found, changed, problems = dict[str, Value](), list[str](), list[str]()
+    found = dict[str, Value]()
+    changed = list[str]()
+    problems = list[str]()
     for written, value in (_setting(raw, brief) or {}).items():
         name = _knob(written, brief)
         if name is None:
@@ -195,7 +200,8 @@ def _aim(raw: Mapping[str, Any], brief: Brief, problems: list[str]) -> tuple[str
         said = [meant(v, skills) for v in raw.values() if isinstance(v, str)]
         named = [skill for skill in said if skill]
         return (named[0], []) if len(named) == 1 else (None, ["no aim was named: the whole world"])
-    value, notes = raw[keys[0]], list[str]()
+    value = raw[keys[0]]
+    notes = list[str]()
     if isinstance(value, list):
         if len(value) > 1:
             notes.append(f"of {len(value)} aims the first is taken")

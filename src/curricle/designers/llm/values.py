@@ -10,7 +10,8 @@ from curricle.errors import ValueRefused, nearest
 from curricle.records import Brief, Knob, Value
 from curricle.setting import Setting
 
-_TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
+_TRUE = {"true", "yes", "on", "1"}
+_FALSE = {"false", "no", "off", "0"}
 _NUMBER = re.compile(r"[+-]?(?:\d{1,30}(?:[.,]\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,3})?\s*(%?)")
 
 
@@ -75,7 +76,8 @@ def _text(knob: Knob, raw: Any) -> str:
 
 def _number(knob: Knob, raw: Any) -> int | float:
     """A number; beyond a bound it counts as that bound, which the prompt says."""
-    low, high = knob.low or 0.0, knob.high or 0.0
+    low = knob.low or 0.0
+    high = knob.high or 0.0
     if isinstance(raw, bool):
         if knob.kind != "int" or (low, high) != (0, 1):
             raise _refused(knob, raw)
@@ -105,7 +107,8 @@ def _short(value: object) -> str:
 def shown_texts(setting: type[Setting], brief: Brief) -> list[str]:
     """Texts that a request may show, so that to write them again is no writing: the guide's parts, and seed tasks."""
     seeds = [text for values in brief.examples for text in written_out(setting, values, brief.original)]
-    parts, names = brief.guide.strip().split("\n\n"), [k.name for k in setting.knobs() if k.kind == "text"]
+    parts = brief.guide.strip().split("\n\n")
+    names = [k.name for k in setting.knobs() if k.kind == "text"]
     return [*dict.fromkeys([*parts, *(setting.essence(name, part) for part in parts for name in names), *seeds])]
 
 

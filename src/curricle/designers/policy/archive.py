@@ -16,7 +16,8 @@ class Archive:
     """Outcomes with the cycle they are from, in the order they came."""
 
     def __init__(self, capacity: int, fade: float) -> None:
-        self.capacity, self.fade = capacity, fade
+        self.capacity = capacity
+        self.fade = fade
         self.entries: list[tuple[int, Outcome]] = []
 
     def add(self, cycle: int, outcomes: Sequence[Outcome]) -> None:

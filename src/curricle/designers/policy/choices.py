@@ -26,7 +26,8 @@ class Choices:
     """
 
     def __init__(self, space: Space, floor: float, stray: float) -> None:
-        self.space, self.floor = space, floor
+        self.space = space
+        self.floor = floor
         knobs = [self._begin(i, stray) for i in range(len(space.knobs))]
         self.start: Tables = np.full(len(space.skills), 1 / len(space.skills)), knobs
         self.tables: Tables = self.start
@@ -61,7 +62,8 @@ class Choices:
             np.add.at(used.T, levels, weights)
             knobs.append((used + hold * start) / (hits[:, None] + hold))
         goal = (aimed + hold * self.start[0]) / (aimed.sum() + hold), knobs
-        self.tables, old = self._toward(goal, cap), self.tables
+        old = self.tables
+        self.tables = self._toward(goal, cap)
         return self._kl(old, self.tables)
 
     def spread(self) -> float:
@@ -75,7 +77,8 @@ class Choices:
 
     def _toward(self, goal: Tables, cap: float) -> Tables:
         """The way to a goal, as far as the cap allows."""
-        low, high = 0.0, 1.0
+        low = 0.0
+        high = 1.0
         if self._kl(self.tables, goal) <= cap:
             return goal
         for _ in range(30):
@@ -86,7 +89,8 @@ class Choices:
 
     def _kl(self, old: Tables, new: Tables) -> float:
         """KL of new from old, of aim and knobs together, a choice."""
-        (before, knobs), (after, moved) = old, new
+        (before, knobs) = old
+        (after, moved) = new
         total = _divergence(self._floored(before), self._floored(after))
         for a, b in zip(knobs, moved, strict=True):
             total = total + self._floored(after) @ _divergence(self._floored(a), self._floored(b))
@@ -94,7 +98,8 @@ class Choices:
 
     def _begin(self, index: int, stray: float) -> Floats:
         """One knob's levels before anything was learnt, for each aim."""
-        count, home = len(self.space.levels[index]), int(self.space.home[index])
+        count = len(self.space.levels[index])
+        home = int(self.space.home[index])
         if count == 1:
             return np.ones((len(self.space.skills), 1))
         rows = []

@@ -89,11 +89,14 @@ class Policy(Client):
             self._meet(brief.skills, brief.original)
             if founders := self.maker.propose(brief, n, workshop):
                 return [design.model_copy(update={"by": design.by or self.maker.id}) for design in founders]
-        rng, worth = generator(self.seed, "policy", brief.cycle), self._worth()
-        edge, o = rewards.edge(self.reward), self.options
+        rng = generator(self.seed, "policy", brief.cycle)
+        worth = self._worth()
+        edge = rewards.edge(self.reward)
+        o = self.options
         known = [self.space.encode(setting) for setting in self.archive.settings()]
         old = {row.tobytes() for row in known}
-        designs, rows = list[Design](), list[Rows]()
+        designs = list[Design]()
+        rows = list[Rows]()
         for _ in range(n):
             guess = self.forecast.guess(rng, o.hedge)
             search = Search(self.choices, guess, edge, self._allowed, o.search, o.others, o.close)
@@ -116,13 +119,16 @@ class Policy(Client):
             return
         names = [skill.name for skill in self.space.skills]
         rows = np.stack([self.space.encode(o.design.setting) for o in outcomes])
-        seen, home = counts(outcomes, names), original_counts(scores, names)
+        seen = counts(outcomes, names)
+        home = original_counts(scores, names)
         everywhere = np.concatenate([rows, np.repeat(self.space.home[None], len(home[0]), axis=0)])
         self.forecast.learn(everywhere, *(np.concatenate(pair) for pair in zip(seen, home, strict=True)))
         self.archive.add(workshop.cycle, outcomes)
         rates = [outcome.rate for outcome in outcomes if outcome.rate is not None]
         if rates:  # where nobody tried anything there is nothing to be learnt
-            o, lessons, dreams = self.options, self._lessons(names), self._dreams(workshop.cycle)
+            o = self.options
+            lessons = self._lessons(names)
+            dreams = self._dreams(workshop.cycle)
             rows, weights = (np.concatenate(pair) for pair in zip(lessons, dreams, strict=True))
             moved = self.choices.learn(rows, weights, lessons[1].sum(0), o.hold, o.cap)
             near = float(np.mean([abs(rate - o.alpha) <= o.k_min + 1e-9 for rate in rates]))
@@ -135,7 +141,8 @@ class Policy(Client):
         if not self.met:
             checkpoint.write(folder, {}, {})
             return
-        (aims, knobs), forecast = self.choices.tables, self.forecast
+        (aims, knobs) = self.choices.tables
+        forecast = self.forecast
         arrays = {"mean": forecast.mean, "cov": forecast.cov, "aims": aims}
         arrays |= {f"knobs/{i}": table for i, table in enumerate(knobs)}
         skills = [skill.model_dump(mode="json") for skill in self.space.skills]
@@ -151,8 +158,10 @@ class Policy(Client):
         try:
             self._meet([Skill.model_validate(skill) for skill in state["skills"]], Frozen(state["original"]))
             self.archive.load(state["archive"])
-            f, (aims, knobs) = self.forecast, self.choices.tables
-            f.mean, f.cov = _shaped(arrays, "mean", f.mean), _shaped(arrays, "cov", f.cov)
+            f = self.forecast
+            (aims, knobs) = self.choices.tables
+            f.mean = _shaped(arrays, "mean", f.mean)
+            f.cov = _shaped(arrays, "cov", f.cov)
             knobs = [_shaped(arrays, f"knobs/{i}", table) for i, table in enumerate(knobs)]
             self.choices.tables = _shaped(arrays, "aims", aims), knobs
         except (KeyError, TypeError, ValueError) as error:
@@ -170,15 +179,18 @@ class Policy(Client):
 
         A skill that is near alpha in the original is practised there anyway. Less while what it needs is missing.
         """
-        home, reach = self.space.home[None], self.options.reach
-        rates, taught = self.forecast.rates(home)[0], self.forecast.expected(home, rewards.edge(self.reward))[0]
+        home = self.space.home[None]
+        reach = self.options.reach
+        rates = self.forecast.rates(home)[0]
+        taught = self.forecast.expected(home, rewards.edge(self.reward))[0]
         known = {skill.name: rate for skill, rate in zip(self.space.skills, rates, strict=True)}
         near = [min((known[need] for need in skill.needs), default=1.0) for skill in self.space.skills]
         return np.asarray((0.02 + (1 - rates) * (1 - taught)) * (reach + (1 - reach) * np.sqrt(near)))
 
     def _lessons(self, names: Sequence[str]) -> tuple[Rows, Floats]:
         """The archive as rows, and what each should count for the policy of each aim: hindsight for every skill."""
-        o, outcomes = self.options, self.archive.outcomes
+        o = self.options
+        outcomes = self.archive.outcomes
         rows = np.stack([self.space.encode(outcome.design.setting) for outcome in outcomes])
         columns = []
         for name in names:
@@ -191,8 +203,10 @@ class Policy(Client):
 
         This is how the policy follows the agent's profile: what was at the edge last cycle need not be there any more.
         """
-        count, aims = self.options.dreams, len(self.space.skills)
-        rng, own = generator(self.seed, "dreams", cycle), np.repeat(np.arange(aims), count)
+        count = self.options.dreams
+        aims = len(self.space.skills)
+        rng = generator(self.seed, "dreams", cycle)
+        own = np.repeat(np.arange(aims), count)
         rows = self.choices.sample(rng, own)
         gain = self.forecast.expected(rows, rewards.edge(self.reward))[np.arange(len(own)), own].reshape(aims, count)
         excess = np.maximum(0.0, np.expm1(self.options.strength * (gain - gain.mean(1, keepdims=True))))

@@ -17,7 +17,8 @@ from curricle.records import Outcome, Scores
 
 TRUST = 60.0
 """Attempts that one outcome counts for at most: the agent changed while they were made, and the model is simple."""
-DRIFT, WEAR = 0.8, 0.15
+DRIFT = 0.8
+WEAR = 0.15
 """Deviation by which the agent's level, and the weight of each feature, may have moved from one cycle to the next."""
 NEWTON = 25
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(7)
@@ -55,14 +56,16 @@ class Forecast:
         root = np.linalg.cholesky(self.cov + 1e-9 * np.eye(self.cov.shape[1]))
         drawn = share * np.einsum("sfg,sg->sf", root, rng.standard_normal(self.mean.shape))
         drawn[:, 0] = 0.0  # how able the agent is stays what is expected
-        other.mean, other.cov = self.mean + drawn, self.cov * (1 - share**2)
+        other.mean = self.mean + drawn
+        other.cov = self.cov * (1 - share**2)
         return other
 
     def learn(self, rows: Rows, shown: Floats, tried: Floats) -> None:
         """Take in counts of some settings: (settings, skills) each."""
         x = self.space.features(rows)
         size = np.minimum(1.0, TRUST / np.maximum(tried, 1))
-        shown, tried = shown * size, tried * size
+        shown = shown * size
+        tried = tried * size
         drift = np.full(x.shape[1], WEAR**2)
         drift[0] = DRIFT**2
         for s in range(len(self.mean)):
@@ -94,7 +97,8 @@ def original_counts(scores: Scores, names: Sequence[str]) -> tuple[Floats, Float
 
 def _laplace(mean: Floats, cov: Floats, x: Floats, shown: Floats, tried: Floats) -> tuple[Floats, Floats]:
     """The likeliest weights and the spread around them, given a Gaussian before the counts."""
-    precision, w = np.linalg.inv(cov), mean.copy()
+    precision = np.linalg.inv(cov)
+    w = mean.copy()
     for _ in range(NEWTON):
         p = _sigmoid(x @ w)
         gradient = x.T @ (shown - tried * p) - precision @ (w - mean)

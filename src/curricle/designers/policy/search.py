@@ -16,7 +16,8 @@ from curricle.designers.policy.forecast import Forecast
 from curricle.designers.policy.space import Rows
 from curricle.designers.reward import Floats, Reward
 
-POPULATION, ELITE = 384, 48
+POPULATION = 384
+ELITE = 48
 PENALTY = 0.02
 """Worth of one unit of log-probability under the policy."""
 
@@ -34,8 +35,13 @@ class Search:
         others: float,
         close: float,
     ) -> None:
-        self.choices, self.forecast, self.edge, self.allowed = choices, forecast, edge, allowed
-        self.rounds, self.others, self.close = rounds, others, close
+        self.choices = choices
+        self.forecast = forecast
+        self.edge = edge
+        self.allowed = allowed
+        self.rounds = rounds
+        self.others = others
+        self.close = close
 
     def gain(self, rows: Rows) -> Floats:
         """How near to alpha each skill is expected to be, 0 to 1: (settings, skills)."""
@@ -43,7 +49,8 @@ class Search:
 
     def draw(self, rng: np.random.Generator, worth: Floats, taken: Sequence[Rows]) -> tuple[Rows, int]:
         """One setting from the policy as it is, and its aim; one of the cycle's own only where no other is found."""
-        taboo, again = {row.tobytes() for row in taken}, self.choices.space.home
+        taboo = {row.tobytes() for row in taken}
+        again = self.choices.space.home
         for _ in range(1000):
             (aim,) = self._aims(rng, worth, 1)
             (row,) = self.choices.sample(rng, np.array([aim]))
@@ -80,7 +87,8 @@ class Search:
         parts = worth * self.gain(rows) * self.close ** (rows != self.choices.space.home).sum(1, keepdims=True)
         aims = parts.argmax(1)
         values = self.others * parts.sum(1) + (1 - self.others) * parts.max(1) + PENALTY * self.choices.log(rows, aims)
-        found, again = list[int](), list[int]()
+        found = list[int]()
+        again = list[int]()
         for index in np.argsort(-values, kind="stable").tolist():
             if self.allowed(rows[index]):
                 (again if rows[index].tobytes() in taboo else found).append(index)

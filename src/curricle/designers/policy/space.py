@@ -16,13 +16,17 @@ from curricle.setting import Setting
 
 Rows = NDArray[np.int64]
 """Settings by the number of each knob's level: (settings, knobs)."""
-CHAIN, EASED, INHERITED, EASIER = 1.5, 2.0, 1.0, 0.05
+CHAIN = 1.5
+EASED = 2.0
+INHERITED = 1.0
+EASIER = 0.05
 """What the declaration promises, in log-odds: all that eases a skill, together; each of it by itself (in sum); all that
 eases what it needs; any easier knob. A chain is as strong as its weakest link: what hands out two of three things that
 are needed hands out little."""
 CONTRADICTED = -3.0
 """What a level costs a skill, in log-odds, if the world's rules refuse it beside what eases that skill."""
-ROOT, DEEP = -2.0, -4.5
+ROOT = -2.0
+DEEP = -4.5
 """Log-odds expected in the original before anything was seen: of skills that need nothing, and of the others."""
 
 
@@ -30,8 +34,10 @@ class Space:
     """The grid of one world's settings."""
 
     def __init__(self, setting: type[Setting], original: Values, skills: Sequence[Skill]) -> None:
-        self.setting, self.knobs = setting, setting.knobs()
-        self.original, self.skills = original, tuple(skills)
+        self.setting = setting
+        self.knobs = setting.knobs()
+        self.original = original
+        self.skills = tuple(skills)
         self.levels = [_levels(knob, original, skills) for knob in self.knobs]
         self.home: Rows = np.array([self._level(i, original[k.name]) for i, k in enumerate(self.knobs)], np.int64)
         tables = [self._table(i) for i in range(len(self.knobs))]
@@ -77,7 +83,8 @@ class Space:
         for i, knob in enumerate(self.knobs):
             if knob.name not in skill.eased_by:
                 continue
-            start, end = int(self.home[i]), self._level(i, skill.eased_by[knob.name])
+            start = int(self.home[i])
+            end = self._level(i, skill.eased_by[knob.name])
             if start == end:  # the original has it already
                 continue
             if knob.kind in ("int", "float") or knob.harder:
@@ -94,9 +101,11 @@ class Space:
         knobs = int(self.spans[-1])
         mean = np.zeros((len(self.skills), knobs + len(self.skills)))
         spread = np.full_like(mean, 0.5)
-        spread[:, 0], spread[:, knobs:] = 1.5, 0.1
+        spread[:, 0] = 1.5
+        spread[:, knobs:] = 0.1
         for s, skill in enumerate(self.skills):
-            mean[s, knobs + s], spread[s, knobs + s] = CHAIN, CHAIN / 2
+            mean[s, knobs + s] = CHAIN
+            spread[s, knobs + s] = CHAIN / 2
             mean[s, 0] = DEEP if skill.needs else ROOT
             for i, knob in enumerate(self.knobs):
                 if knob.harder:
@@ -130,7 +139,8 @@ class Space:
 
     def _contradicted(self, skill: Skill) -> dict[int, Floats]:
         """Features of the levels that the world's rules refuse beside what eases a skill."""
-        eased, found = {**self.original, **skill.eased_by}, dict[int, Floats]()
+        eased = {**self.original, **skill.eased_by}
+        found = dict[int, Floats]()
         for i, knob in enumerate(self.knobs if self.allowed(eased) else ()):
             refused = [not self.allowed({**eased, knob.name: value}) for value in self.levels[i]]
             rows = self.tables[i][refused]
@@ -140,7 +150,9 @@ class Space:
 
     def _ancestors(self, skill: Skill) -> list[Skill]:
         """All that a skill needs, in depth."""
-        known, found, waiting = {s.name: s for s in self.skills}, dict[str, Skill](), list(skill.needs)
+        known = {s.name: s for s in self.skills}
+        found = dict[str, Skill]()
+        waiting = list(skill.needs)
         while waiting:
             need = known[waiting.pop()]
             if need.name not in found:
@@ -160,7 +172,9 @@ class Space:
 
         Easier is positive, and the two directions are apart.
         """
-        knob, home, count = self.knobs[index], int(self.home[index]), len(self.levels[index])
+        knob = self.knobs[index]
+        home = int(self.home[index])
+        count = len(self.levels[index])
         if knob.kind in ("choice", "text") and not knob.harder:
             return np.delete(np.eye(count), home, axis=1)
         away = np.arange(count) - home

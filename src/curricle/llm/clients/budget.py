@@ -25,7 +25,10 @@ class Caller:
     """Puts prompts to a model for one step of a run."""
 
     def __init__(self, model: Model, options: ModelOptions, workshop: Workshop, seed: int) -> None:
-        self.model, self.options, self.workshop, self.seed = model, options, workshop, seed
+        self.model = model
+        self.options = options
+        self.workshop = workshop
+        self.seed = seed
         self.earlier = list(workshop.kept())  # paid for in an earlier sitting and still to be used
         self.heard: list[Exchange] = []
 
@@ -53,7 +56,8 @@ class Caller:
 
     def _afford(self, prompt: Sequence[Message]) -> None:
         """Refuse a call that could break the budget, at its longest."""
-        o, spent = self.options, self.workshop.spent()
+        o = self.options
+        spent = self.workshop.spent()
         used = spent.get("tokens_in", 0.0) + spent.get("tokens_out", 0.0)
         dollars = spent.get("dollars", 0.0) + (size(prompt) * o.price_in + o.max_tokens * o.price_out) / 1e6
         if spent.get("calls", 0.0) + 1 > o.calls:

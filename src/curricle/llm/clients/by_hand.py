@@ -27,7 +27,8 @@ class Hand(Model):
     name = "by hand"
 
     def __init__(self, folder: Path, used: Sequence[Exchange] = ()) -> None:
-        self.folder, self.asked = folder, [exchange.prompt for exchange in used]
+        self.folder = folder
+        self.asked = [exchange.prompt for exchange in used]
 
     def reply(self, prompt: Sequence[Message], *, schema: Mapping[str, Any] | None = None, seed: int = 0) -> Exchange:
         """Write the prompt, and wait for its answer or stop."""

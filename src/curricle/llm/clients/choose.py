@@ -19,7 +19,9 @@ from curricle.llm.clients.replay import Cached, Recorded
 from curricle.llm.embedded.client import Embedded
 from curricle.records import Exchange
 
-VARIABLE, ADDRESS, KEY = "CURRICLE_LLM", "CURRICLE_LLM_BASE_URL", "CURRICLE_LLM_KEY_ENV"
+VARIABLE = "CURRICLE_LLM"
+ADDRESS = "CURRICLE_LLM_BASE_URL"
+KEY = "CURRICLE_LLM_KEY_ENV"
 LONGEST = 2_048
 """Tokens of the embedded model's longest reply: prompt and reply have to fit its context."""
 M = TypeVar("M", bound=ModelOptions)

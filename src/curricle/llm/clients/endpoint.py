@@ -167,7 +167,8 @@ def _answer(client: Any, arguments: Mapping[str, Any], late: threading.Event) ->
     """Send a request and read what comes, until nobody waits for it any longer."""
     try:
         with client.chat.completions.with_streaming_response.create(**arguments) as response:
-            pieces, length = list[bytes](), 0
+            pieces = list[bytes]()
+            length = 0
             for piece in response.iter_bytes():
                 pieces.append(piece)
                 length += len(piece)
@@ -183,7 +184,9 @@ def _within(seconds: float, openai: Any, work: Callable[[threading.Event], str])
 
     Its connection is closed by the thread that reads from it and by no other, which might hit somebody else's.
     """
-    late, done, wrong = threading.Event(), list[str](), list[Exception]()
+    late = threading.Event()
+    done = list[str]()
+    wrong = list[Exception]()
 
     def live() -> None:
         try:

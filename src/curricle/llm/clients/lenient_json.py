@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 DEEPEST = 32
-_OPEN, _CLOSE = {"{": "{", "[": "[", "(": "["}, {"}": "{", "]": "[", ")": "["}
+_OPEN = {"{": "{", "[": "[", "(": "["}
+_CLOSE = {"}": "{", "]": "[", ")": "["}
 _QUOTES = {'"': '"', "'": "'", "`": "`", "\u201c": "\u201d", "\u2018": "\u2019", "\u00ab": "\u00bb"}
 _START = re.compile(r"[{\[]")
 _SPACE = re.compile(r"\s+")
@@ -61,7 +62,8 @@ class _Frame:
     def colon(self) -> None:
         """What was held is a name."""
         if self.held is not _NOTHING and self.kind == "{" and self.key is None:
-            self.key, self.held = " ".join(self.held) if isinstance(self.held, _Words) else str(self.held), _NOTHING
+            self.key = " ".join(self.held) if isinstance(self.held, _Words) else str(self.held)
+            self.held = _NOTHING
 
     def commit(self) -> None:
         """Put what is held where it belongs."""
@@ -75,7 +77,8 @@ class _Frame:
                 self.nameless += 1
                 self.items[f"#{self.nameless}"] = value
         if self.held is not _NOTHING:
-            self.key, self.held = None, _NOTHING
+            self.key = None
+            self.held = _NOTHING
 
 
 def values(text: str) -> Iterator[Any]:
@@ -89,11 +92,14 @@ def values(text: str) -> Iterator[Any]:
 def _container(text: str, at: int) -> tuple[Any, int]:
     """Read the container that begins here; gives its value and where it ends."""
     stack: list[_Frame] = []
-    skipped, new_line, torn = 0, False, False
+    skipped = 0
+    new_line = False
+    torn = False
     while at < len(text):
         char = text[at]
         if space := _SPACE.match(text, at):
-            new_line, at = new_line or "\n" in space[0], space.end()
+            new_line = new_line or "\n" in space[0]
+            at = space.end()
             continue
         if (after := _comment(text, at)) > at:
             at = after
@@ -173,7 +179,9 @@ def _comment(text: str, at: int) -> int:
 
 def _string(text: str, at: int) -> tuple[str, int, bool]:
     """A quoted text, where it ends, and whether its end is missing; a quote inside it does not end it."""
-    close, start, at = _QUOTES[text[at]], at + 1, at + 1
+    close = _QUOTES[text[at]]
+    start = at + 1
+    at = at + 1
     while (end := text.find(close, at)) >= 0:
         before = end
         while before > start and text[before - 1] == "\\":

@@ -43,7 +43,9 @@ class Cached(Model):
     """Asks another model only what nobody asked it before; the seed of a run does not count."""
 
     def __init__(self, model: Model, folder: str, sampling: Sequence[object]) -> None:
-        self.model, self.name, self.sampling = model, model.name, list(sampling)
+        self.model = model
+        self.name = model.name
+        self.sampling = list(sampling)
         self.folder = weights.cache() / "replies" if folder == "user" else Path(folder).expanduser()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

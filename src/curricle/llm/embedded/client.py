@@ -35,7 +35,10 @@ class Embedded(Model):
         self.path = Path(path).expanduser() if path else weights.stock()
         if not self.path.is_file():
             raise ModelError(f"there is no model file {self.path}")
-        self.temperature, self.longest, self.context, self.threads = temperature, longest, context, threads
+        self.temperature = temperature
+        self.longest = longest
+        self.context = context
+        self.threads = threads
 
     @cached_property
     def sha256(self) -> str:
@@ -82,10 +85,13 @@ class Embedded(Model):
             raise ModelError(f"xllamacpp cannot be loaded: {error}") from error
         params = xllamacpp.CommonParams()
         params.model.path = str(self.path)
-        params.n_ctx, params.n_parallel, params.n_gpu_layers = self.context, 1, 0
+        params.n_ctx = self.context
+        params.n_parallel = 1
+        params.n_gpu_layers = 0
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self.threads
         params.api_keys = [secrets.token_hex(16)]
-        params.verbosity, params.warmup = -1, False
+        params.verbosity = -1
+        params.warmup = False
         try:
             return xllamacpp.Server(params)
         except RuntimeError as error:

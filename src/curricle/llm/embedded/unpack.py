@@ -23,7 +23,8 @@ def unpacked(path: Path) -> Path:
         return folder
     needed("gguf")
     transformers = needed("transformers")
-    place, more = str(path.parent), {"gguf_file": path.name}
+    place = str(path.parent)
+    more = {"gguf_file": path.name}
     with redirect_stderr(io.StringIO()):  # a bar that knows no off
         tokenizer = transformers.AutoTokenizer.from_pretrained(place, **more)
         model = _plainly(transformers.AutoModelForCausalLM.from_pretrained(place, **more, dtype="float32"))

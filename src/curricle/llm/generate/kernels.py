@@ -22,8 +22,10 @@ def _look(
     WIDE: tl.constexpr, DEEP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A program takes one row and the queries that share one head's keys; softmax goes along from block to block."""
-    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    which, depth = tl.arange(0, WIDE)[:, None], tl.arange(0, DEEP)
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    which = tl.arange(0, WIDE)[:, None]
+    depth = tl.arange(0, DEEP)
     here = row * SHARED + head
     mine = here * GROUP * SIZE + which * SIZE + depth[None, :]
     real = (which < GROUP) & (depth < SIZE)[None, :]
@@ -42,7 +44,8 @@ def _look(
             )
             scores = tl.dot(q, k, input_precision="ieee") * scale + seen[None, :]
             higher = tl.maximum(top, tl.max(scores, 1))
-            weights, kept = tl.exp(scores - higher[:, None]), tl.exp(top - higher)
+            weights = tl.exp(scores - higher[:, None])
+            kept = tl.exp(top - higher)
             v = tl.load(
                 values + column[:, None] + depth[None, :], mask=there[:, None] & (depth < SIZE)[None, :], other=0.0
             )
@@ -59,7 +62,8 @@ def look(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float
     The mask (rows, columns) is added to the scores; a row that may look at nothing finds zeros.
     """
     rows, shared, group, size = query.shape
-    query, out = query.contiguous(), torch.empty(query.shape, dtype=query.dtype, device=query.device)
+    query = query.contiguous()
+    out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     kernel: Any = _look
     kernel[(rows, shared)](
         query, keys, values, mask, out, scale, keys.shape[2], shared, group, size,
@@ -75,7 +79,8 @@ def _turn(
 ):  # fmt: skip
     """A program takes all heads of one token; they lie side by side, as the layer before left them."""
     at = tl.program_id(0).to(tl.int64)
-    head, depth = tl.arange(0, WIDE)[:, None], tl.arange(0, DEEP)[None, :]
+    head = tl.arange(0, WIDE)[:, None]
+    depth = tl.arange(0, DEEP)[None, :]
     angle = (at // tokens * each + at % tokens) * 2 * HALF + depth
     cos, cos_after = _pair(cosine + angle, depth < HALF, HALF)
     sin, sin_after = _pair(sine + angle, depth < HALF, HALF)
@@ -105,7 +110,8 @@ def turn(query: Tensor, keys: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Ten
     Cosine and sine are (rows or 1, tokens, size).
     """
     rows, heads, tokens, size = query.shape
-    shared, half = keys.shape[1], size // 2
+    shared = keys.shape[1]
+    half = size // 2
     side_by_side = [one.transpose(1, 2).contiguous() for one in (query, keys)]
     turned = [torch.empty_like(one) for one in side_by_side]
     angles = [one.contiguous() for one in (cosine, sine)]
@@ -119,7 +125,8 @@ def turn(query: Tensor, keys: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Ten
 
 def tried() -> None:
     """Build and run them once, small."""
-    query, cosine = torch.zeros(1, 1, 1, 16, device="cuda"), torch.zeros(1, 1, 16, device="cuda")
+    query = torch.zeros(1, 1, 1, 16, device="cuda")
+    cosine = torch.zeros(1, 1, 16, device="cuda")
     look(query, query, query, cosine[0, :, :1].contiguous(), 1.0)
     turn(query, query, cosine, cosine)
     torch.cuda.synchronize()

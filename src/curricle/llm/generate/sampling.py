@@ -40,7 +40,8 @@ class Sampler:
     """Draws replies from a player's model as it is now."""
 
     def __init__(self, causal: Causal, kind: Kind = "auto", batch: int = 64) -> None:
-        self.causal, self.batch = causal, batch
+        self.causal = causal
+        self.batch = batch
         on_gpu = causal.device.type == "cuda"
         alone = on_gpu and not causal.options.spread
         fits = suits(causal.model) and (alone or not on_gpu)
@@ -149,7 +150,8 @@ class Sampler:
 
 def _growing(model: Any, prompts: Sequence[list[int]], pad: int) -> Tell:
     """Any model's own attention, with prompts padded at the left and a cache that grows."""
-    device, cache = next(model.parameters()).device, needed("transformers").DynamicCache()
+    device = next(model.parameters()).device
+    cache = needed("transformers").DynamicCache()
     longest = max(map(len, prompts)) - 1
     gaps = [longest + 1 - len(prompt) for prompt in prompts]
     ids = torch.tensor([[pad] * gap + prompt[:-1] for gap, prompt in zip(gaps, prompts, strict=True)], device=device)
@@ -176,10 +178,12 @@ def _room(prompts: Sequence[list[int]], most: int, batch: int) -> dict[str, Any]
     Config = getattr(needed("transformers"), "ContinuousBatchingConfig", None)
     if Config is None or not prompts:
         return {}
-    rows, longest = min(len(prompts), batch), max(map(len, prompts))
+    rows = min(len(prompts), batch)
+    longest = max(map(len, prompts))
     usual = Config()
     page = usual.page_size if hasattr(usual, "page_size") else usual.block_size  # its name until transformers 5.17
-    blocks, tokens = rows * (-(-(longest + most) // page) + 1), max(longest, min(8192, rows * longest))
+    blocks = rows * (-(-(longest + most) // page) + 1)
+    tokens = max(longest, min(8192, rows * longest))
     return {"continuous_batching_config": Config(num_blocks=blocks, max_batch_tokens=tokens)}
 
 

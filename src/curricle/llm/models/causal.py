@@ -69,7 +69,9 @@ class Causal:
     def __init__(
         self, options: CausalOptions, who: str, seed: int, *, shared: bool = False, sharded: bool = False
     ) -> None:
-        self.options, self.who, self.device = options, who, _device(options.device, who)
+        self.options = options
+        self.who = who
+        self.device = _device(options.device, who)
         self.shared = shared and ranks.count() > 1
         self.sharded = sharded and self.shared
         if options.lora and not options.spread and not self.sharded:  # what is taken apart is nobody else's
@@ -227,7 +229,8 @@ class _Base:
     """A model that is never trained itself: adapters of several players stand on it."""
 
     def __init__(self, tokenizer: Any, model: Any) -> None:
-        self.tokenizer, self.model = tokenizer, model.requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.model = model.requires_grad_(False)
 
     def twin(self) -> tuple[Any, Any]:
         """A tokenizer and a model of a player's own, whose weights are these very tensors."""
@@ -248,7 +251,8 @@ def _base(options: CausalOptions, who: str, device: torch.device) -> _Base:
 
 
 def _loaded(options: CausalOptions, who: str, device: torch.device) -> tuple[Any, Any]:
-    name, halved = options.model, bool(options.lora) and device.type == "cuda"
+    name = options.model
+    halved = bool(options.lora) and device.type == "cuda"
     dtype = ("bfloat16" if halved else "float32") if options.dtype == "auto" else options.dtype
     kind: dict[str, Any] = {"dtype": getattr(torch, dtype)}
     if options.spread and torch.cuda.is_available():

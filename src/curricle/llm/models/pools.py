@@ -23,7 +23,8 @@ from curricle.errors import RunDamaged
 from curricle.llm.extras import needed
 from curricle.records import Frozen, FrozenMap, Message, Record, Task
 
-TRAIN, ENV = "d_train.parquet", "d_env.parquet"
+TRAIN = "d_train.parquet"
+ENV = "d_env.parquet"
 
 
 class Row(Record):
@@ -48,7 +49,8 @@ class Row(Record):
 
 def write(path: Path, rows: Sequence[Row]) -> None:
     """Write a pool; equal rows give equal bytes, and fields of a gold come back in the order they had."""
-    pyarrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
+    pyarrow = needed("pyarrow")
+    parquet = needed("pyarrow.parquet")
     chat = pyarrow.list_(pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())]))
     judged = pyarrow.struct([("style", pyarrow.string()), ("ground_truth", pyarrow.string())])
     extra = pyarrow.struct([("index", pyarrow.int64()), ("split", pyarrow.string()), ("info", pyarrow.string())])
@@ -80,7 +82,8 @@ def write(path: Path, rows: Sequence[Row]) -> None:
 
 def read(path: Path) -> list[Row]:
     """Read a pool back."""
-    pyarrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
+    pyarrow = needed("pyarrow")
+    parquet = needed("pyarrow.parquet")
     try:
         found = parquet.read_table(path).to_pylist()
         return [

@@ -53,11 +53,13 @@ def token_logits(model: Any, examples: Sequence[Example], pad: int) -> tuple[Any
     ids = torch.full((len(examples), max(len(e.prompt) + len(e.reply) for e in examples)), pad)
     own = torch.zeros_like(ids, dtype=torch.bool)
     for row, e in enumerate(examples):
-        start, end = len(e.prompt), len(e.prompt) + len(e.reply)
+        start = len(e.prompt)
+        end = len(e.prompt) + len(e.reply)
         ids[row, :end] = torch.tensor(e.prompt + e.reply)
         own[row, start:end] = True if e.mask is None else torch.tensor(e.mask, dtype=torch.bool)
     device = next(model.parameters()).device
-    ids, own = ids.to(device), own.to(device)
+    ids = ids.to(device)
+    own = own.to(device)
     chosen = own.roll(-1, 1)  # a token is foretold where the one before it stands
     with lightly(model), _narrowed(model, chosen):
         logits = model(input_ids=ids, use_cache=False).logits
@@ -69,7 +71,8 @@ def token_logits(model: Any, examples: Sequence[Example], pad: int) -> tuple[Any
 def _narrowed(model: Any, chosen: Any) -> Iterator[None]:
     """Let a model's last layer, which is as wide as there are words, look only at the places that count."""
     head = model.get_output_embeddings()
-    before, forward = head.__dict__.get("forward"), head.forward
+    before = head.__dict__.get("forward")
+    forward = head.forward
     head.forward = lambda hidden: forward(hidden[chosen.to(hidden.device)].unsqueeze(0))
     try:
         yield
@@ -86,7 +89,8 @@ def divergence(logits: Any, other: Any) -> Any:
 
 def _each(logits: Any, other: Any) -> Any:
     """KL(p || q) at each place."""
-    log_p, log_q = logits.log_softmax(-1), other.log_softmax(-1)
+    log_p = logits.log_softmax(-1)
+    log_q = other.log_softmax(-1)
     return (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
@@ -99,7 +103,8 @@ def unlikelihood(logits: Any, tokens: Any, rows: Any, count: int) -> Any:
 
 def _parts(examples: Sequence[Example], micro: int) -> list[list[Example]]:
     """Examples that go through the network together: of like length, at most `micro`, the longest first."""
-    parts, longest = list[list[Example]](), 0
+    parts = list[list[Example]]()
+    longest = 0
     for example in sorted(examples, key=lambda e: -len(e.prompt) - len(e.reply)):
         if not parts or len(parts[-1]) == micro or (len(parts[-1]) + 1) * longest > TOKENS:
             parts.append([])
@@ -124,8 +129,10 @@ def step(
 def _step(
     causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int, total: float
 ) -> dict[str, float]:
-    model, optimizer = causal.model, causal.optimizer
-    parts, measured = _parts(examples, micro), bool(kl) or cap < float("inf")
+    model = causal.model
+    optimizer = causal.optimizer
+    parts = _parts(examples, micro)
+    measured = bool(kl) or cap < float("inf")
     pad = causal.tokenizer.pad_token_id
     tokens_said = max(1, sum(e.said for e in examples))
     optimizer.zero_grad(set_to_none=True)
@@ -142,7 +149,8 @@ def _step(
             away = divergence(logits, initial) * len(tokens) / tokens_said
             before.append((part, logits.detach().cpu()))  # of a whole batch: too much for some GPUs
         (fit + kl * away).backward()
-        loss_sum, kl_sum = loss_sum + float(fit.detach()), kl_sum + float(away.detach())
+        loss_sum = loss_sum + float(fit.detach())
+        kl_sum = kl_sum + float(away.detach())
     most = min(1.0, sum(e.weight for e in examples) / total)  # clipped to one length, all shares would be the same
     norm = float(whole(torch.nn.utils.clip_grad_norm_([p for _, p in causal.trained()], most)))
     if not math.isfinite(loss_sum + norm):
@@ -181,7 +189,8 @@ def _capped(causal: Causal, before: Sequence[Before], cap: float) -> tuple[float
 
 def _moved(causal: Causal, before: Sequence[Before], cap: float) -> float:
     """Divergence from the logits before, over the whole batch; only a lower bound once that is above the cap."""
-    total, tokens = 0.0, max(1, sum(len(old) for _, old in before))
+    total = 0.0
+    tokens = max(1, sum(len(old) for _, old in before))
     for part, old in before:
         logits, _, _ = token_logits(causal.model, part, causal.tokenizer.pad_token_id)
         total += float(_each(logits, old.to(logits.device)).sum())

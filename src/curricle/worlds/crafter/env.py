@@ -55,7 +55,9 @@ class CrafterVector(WorldVector):
         autoreset: bool = True,
         engine: Engine | None = None,
     ) -> None:
-        self.num_envs, self.observation, self.autoreset = len(settings), observation, autoreset
+        self.num_envs = len(settings)
+        self.observation = observation
+        self.autoreset = autoreset
         if engine is None:
             (engine,) = engines([len(settings)], _view(observation), exact=exact, size=size, threads=threads)
         self.engine = engine
@@ -107,7 +109,8 @@ class CrafterVector(WorldVector):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Play one step everywhere; what ends is started again at once."""
-        engine, actions = self.engine, np.asarray(actions, np.int64)
+        engine = self.engine
+        actions = np.asarray(actions, np.int64)
         if actions.shape != (self.num_envs,) or actions.min() < 0 or actions.max() >= len(r.ACTIONS):
             raise UsageError(f"{self.num_envs} actions from 0 to {len(r.ACTIONS) - 1} are needed, not {actions!r}")
         as_text = self.observation == "text"  # written from the record, so before the next episode takes its place
@@ -115,7 +118,8 @@ class CrafterVector(WorldVector):
         info: dict[str, Any] = {"skills": engine.skills.copy()}
         ended = engine.ends != ALIVE
         if self.autoreset and ended.any():
-            info["final_obs"], info["_final_obs"] = self._texts() if as_text else self._own(engine.final), ended
+            info["final_obs"] = self._texts() if as_text else self._own(engine.final)
+            info["_final_obs"] = ended
             if as_text:
                 engine.renew()
         return self._observed(), engine.rewards.copy(), engine.ends == DIED, engine.ends == TIMED_OUT, info
@@ -155,7 +159,8 @@ class CrafterVector(WorldVector):
                 raise UsageError(f"{len(seeds)} seeds for {self.num_envs} environments; give one each")
             for index in np.flatnonzero(mask):
                 if seeds[index] is not None:
-                    self.engine.states["seed"][index], self.engine.states["episode"][index] = seeds[index], 0
+                    self.engine.states["seed"][index] = seeds[index]
+                    self.engine.states["episode"][index] = 0
         self._seeded = True
 
     def _observed(self) -> Any:
@@ -187,7 +192,8 @@ class CrafterEnv(gymnasium.Env[Any, Any]):
         self.vector = CrafterVector([self.setting], observation, exact=exact, size=size, autoreset=False)
         self.observation_space = self.vector.single_observation_space
         self.action_space = self.vector.single_action_space
-        self.render_mode, self.render_size = render_mode, render_size
+        self.render_mode = render_mode
+        self.render_size = render_size
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode: the first one of a seed, or the next one."""

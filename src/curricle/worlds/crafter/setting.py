@@ -108,7 +108,9 @@ def knobs_of(setting: CrafterSetting) -> NDArray[np.void]:
     """The numbers of a setting, as an array of one KNOBS record, which is not to be written to."""
     numbers = np.zeros(1, KNOBS)
     k = numbers[0]
-    k["area"], k["length"], k["day"] = setting.area, setting.episode_length, setting.day_length
+    k["area"] = setting.area
+    k["length"] = setting.episode_length
+    k["day"] = setting.day_length
     k["mountain_gain"], k["mountain_lift"], k["water_gain"], k["water_lift"] = _BIOMES[setting.biome]
     k["water_lift"] += _WATER[setting.water]
     for name in ("coal", "iron", "diamond", "tree"):
@@ -122,11 +124,9 @@ def knobs_of(setting: CrafterSetting) -> NDArray[np.void]:
         k[f"{name}_rate"] = rate
         k[f"{name}_bar"] = bar if rate == 1.0 else 1 - (1 - bar) * rate if rate else _NEVER
     k["pond"] = setting.water != "none" and (setting.biome != "natural" or setting.water != "normal")
-    k["near_table"], k["near_furnace"], k["near_plant"] = (
-        setting.table_nearby,
-        setting.furnace_nearby,
-        setting.plant_nearby,
-    )
+    k["near_table"] = setting.table_nearby
+    k["near_furnace"] = setting.furnace_nearby
+    k["near_plant"] = setting.plant_nearby
     for index, item in enumerate(r.ITEMS):
         k["start_items"][index] = getattr(setting, item if index <= r.ENERGY else f"start_{item}")
     numbers.flags.writeable = False

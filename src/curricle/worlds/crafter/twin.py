@@ -46,11 +46,15 @@ class Twin:
         )
         self.states = np.zeros(1, STATE)
         self.s: Any = self.states[0]
-        self.s["exact"], self.s["seed"], self.s["upcoming"] = True, seed, knobs_of(setting)[0]
+        self.s["exact"] = True
+        self.s["seed"] = seed
+        self.s["upcoming"] = knobs_of(setting)[0]
         self.frame = np.zeros((size, size, 3), np.uint8)
         self._pictures = pictures(size // r.VIEW_X, size // r.VIEW_X)
         self._easel = easel_of(*self._pictures.unit)
-        self._daylight, self._tables, self._work = stock_daylight(), fields()[0], np.zeros(1, SCRATCH)[0]
+        self._daylight = stock_daylight()
+        self._tables = fields()[0]
+        self._work = np.zeros(1, SCRATCH)[0]
         self.steps = 0
 
     def reset(self) -> None:
@@ -98,8 +102,11 @@ class Twin:
 
     def _compare(self, pixels: NDArray[np.uint8]) -> None:
         """Compare everything that is not the outcome of a step."""
-        world, player, s = self.env._world, self.env._player, self.s
-        area, count = s["area"], s["count"]
+        world = self.env._world
+        player = self.env._player
+        s = self.s
+        area = s["area"]
+        count = s["count"]
         self._equal("inventory", list(player.inventory.values()), s["inventory"].tolist())
         self._equal("achievements", list(player.achievements.values()), s["achievements"].tolist())
         self._equal("terrain", world._mat_map, s["material"][:area, :area])

@@ -41,7 +41,8 @@ def _cosine(folder: str, answer: str, gold: str) -> float:
         return f1(answer, gold)
     if not answer.strip() or answer.strip() == gold.strip():
         return float(bool(answer.strip()))  # products of long vectors round
-    one, other = _embedding(folder, answer[:LONGEST]), _embedding(folder, gold[:LONGEST])
+    one = _embedding(folder, answer[:LONGEST])
+    other = _embedding(folder, gold[:LONGEST])
     return min(1.0, max(0.0, float(one @ other)))
 
 

@@ -52,7 +52,8 @@ def _equal(one: str, other: str) -> bool:
     """Whether equal digits are the same number, or numbers, by how they are set apart."""
     if _tight(one) == _tight(other):
         return True
-    parts, others = re.findall(r"\d+", one), re.findall(r"\d+", other)
+    parts = re.findall(r"\d+", one)
+    others = re.findall(r"\d+", other)
     long = sum(map(len, parts)) >= LONG
     for text in (one, other):
         if not (text.isdecimal() or PARTS.fullmatch(text) or (long and DIALLED.fullmatch(text))):

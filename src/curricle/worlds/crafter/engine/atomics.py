@@ -46,7 +46,8 @@ def _changing(operation: str) -> Any:
     return codegen
 
 
-_ADDING, _SWAPPING = _changing("add"), _changing("xchg")
+_ADDING = _changing("add")
+_SWAPPING = _changing("xchg")
 
 
 def _pausing(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

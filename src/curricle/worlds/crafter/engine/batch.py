@@ -46,16 +46,21 @@ class Engine:
     """Environments of one view ("state", "symbols" or "pixels"), moved together; `engines` makes them."""
 
     def __init__(self, part: int, here: slice, states: NDArray[Any], view: View, board: Board, crew: Crew) -> None:
-        self._part, self._board, self._crew = part, board, crew
+        self._part = part
+        self._board = board
+        self._crew = crew
         self.view: View = view
-        self.states, results = states[here], board.results[here]
+        self.states = states[here]
+        results = board.results[here]
         self.rewards, self.ends, self._faults = (results[name] for name in ("reward", "end", "fault"))
         self.skills = results["skills"].view(np.bool_)
-        self.observed, self.final = board.observed[here], board.final[here]
+        self.observed = board.observed[here]
+        self.final = board.final[here]
         edges = [here.start] + [here.stop] * (here.stop < len(states))
         self.apart = not any(edge * board.observed[0].nbytes % PAGE for edge in edges)
         """Whether no page of memory holds both its observations and another engine's."""
-        self._mask, self._actions = board.mask[here], board.actions[here]
+        self._mask = board.mask[here]
+        self._actions = board.actions[here]
 
     def reset(self, mask: NDArray[np.bool_] | None = None) -> None:
         """Begin a new episode, everywhere or where the mask says."""
@@ -90,8 +95,10 @@ def engines(
     counts: Sequence[int], view: View = "symbols", *, exact: bool = True, size: int = 64, threads: int = 1
 ) -> list[Engine]:
     """Engines of so many environments each, which share their threads and so are to be moved by turns."""
-    count, bounds = sum(counts), [0, *itertools.accumulate(counts)]
-    states, unit = np.zeros(count, STATE), size // r.VIEW_X
+    count = sum(counts)
+    bounds = [0, *itertools.accumulate(counts)]
+    states = np.zeros(count, STATE)
+    unit = size // r.VIEW_X
     states["exact"] = exact
     states["night_words"] = _WORDS_A_PIXEL * r.VIEW_X * r.VIEW_Y * unit**2
     shapes: dict[View, tuple[int, ...]] = {"state": (0,), "symbols": (symbols.WIDTH,), "pixels": (size, size, 3)}

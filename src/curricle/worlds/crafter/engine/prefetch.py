@@ -76,8 +76,11 @@ def make(p: Any, s: Any, i: int, daylight: NDArray[np.float64], tables: Any, wor
     """Begin the next episode of environment i in its spare."""
     spare = p.records[i]
     _copy(p.here, p.there, i, _SETTING[0, 0], _SETTING[0, 1])
-    spare.exact, spare.night_words = s.exact, s.night_words
-    spare.seed, spare.episode, spare.fault = s.seed, s.episode, 0
+    spare.exact = s.exact
+    spare.night_words = s.night_words
+    spare.seed = s.seed
+    spare.episode = s.episode
+    spare.fault = 0
     reset(spare, daylight, tables, work)
 
 

@@ -41,9 +41,13 @@ def _splat(builder: Any, scalar: Any, kind: Any = _VECTOR) -> Any:
 
 def _summing(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Emit the loop over entries; sums of whole numbers stay below 2**24, so the float is exact."""
-    first, last, unit, row = arguments[3], arguments[4], arguments[6], arguments[7]
+    first = arguments[3]
+    last = arguments[4]
+    unit = arguments[6]
+    row = arguments[7]
     weight, vertex, gradient, sums = (_data(context, builder, signature.args[i], arguments[i]) for i in (0, 1, 2, 5))
-    short, whole = ir.VectorType(ir.IntType(16), LANES), ir.VectorType(ir.IntType(32), LANES)
+    short = ir.VectorType(ir.IntType(16), LANES)
+    whole = ir.VectorType(ir.IntType(32), LANES)
     total = cgutils.alloca_once_value(builder, ir.Constant(whole, [0] * LANES))  # type: ignore[no-untyped-call]
     with cgutils.for_range(builder, last, start=first, intp=_INDEX) as loop:
         which = builder.mul(builder.sext(builder.load(builder.gep(vertex, [loop.index])), _INDEX), _INDEX(4))
@@ -61,9 +65,11 @@ def _summing(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 def _comparing(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Emit two comparisons of eight lanes, and pack their bits."""
-    values, (_, at, bar, slack) = _data(context, builder, signature.args[0], arguments[0]), arguments
+    values = _data(context, builder, signature.args[0], arguments[0])
+    (_, at, bar, slack) = arguments
     lanes = builder.load(builder.bitcast(builder.gep(values, [at]), _VECTOR.as_pointer()), align=4)
-    rest, wide = builder.fsub(lanes, _splat(builder, bar)), _splat(builder, slack)
+    rest = builder.fsub(lanes, _splat(builder, bar))
+    wide = _splat(builder, slack)
     above = builder.fcmp_ordered(">", rest, ir.Constant(_VECTOR, [0.0] * LANES))
     near = builder.and_(builder.fcmp_ordered("<", rest, wide), builder.fcmp_ordered(">", rest, builder.fneg(wide)))
     bits = [builder.zext(builder.bitcast(b, ir.IntType(LANES)), _INDEX) for b in (above, near)]
@@ -93,12 +99,15 @@ def _moving(bits: int) -> Any:
     return codegen
 
 
-_MOVE8, _MOVE16, _MOVE32 = _moving(64), _moving(128), _moving(256)
+_MOVE8 = _moving(64)
+_MOVE16 = _moving(128)
+_MOVE32 = _moving(256)
 
 
 def _painting(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Emit a choice between old and new for each byte of a row."""
-    row, kind = _data(context, builder, signature.args[0], arguments[0]), ir.VectorType(ir.IntType(8), 64)
+    row = _data(context, builder, signature.args[0], arguments[0])
+    kind = ir.VectorType(ir.IntType(8), 64)
     place = builder.bitcast(row, kind.as_pointer())
     where = builder.bitcast(arguments[1], ir.VectorType(ir.IntType(1), 64))
     fresh = builder.select(where, _splat(builder, arguments[2], kind), builder.load(place, align=1))
@@ -123,13 +132,15 @@ def _turning(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Emit the transposition of 8 x 8 words in three rounds, and 24 bytes of each row."""
     _, at, step, _, start, stride = arguments
     target, pixels = (_data(context, builder, signature.args[i], arguments[i]) for i in (0, 3))
-    words, half = ir.VectorType(ir.IntType(32), LANES), ir.VectorType(_INDEX, 2)
+    words = ir.VectorType(ir.IntType(32), LANES)
+    half = ir.VectorType(_INDEX, 2)
     lines = []
     for i in range(LANES):
         place = builder.gep(pixels, [builder.add(start, builder.mul(stride, _INDEX(i)))])
         lines.append(builder.load(builder.bitcast(place, words.as_pointer()), align=4))
     for _ in range(3):  # interleaving line i with line i + 4, three times, is a transposition
-        evens, odds = [0, 8, 1, 9, 2, 10, 3, 11], [4, 12, 5, 13, 6, 14, 7, 15]
+        evens = [0, 8, 1, 9, 2, 10, 3, 11]
+        odds = [4, 12, 5, 13, 6, 14, 7, 15]
         lines = [_shuffle(builder, lines[i // 2], lines[i // 2 + 4], odds if i % 2 else evens) for i in range(LANES)]
     for i, line in enumerate(lines):
         octets = builder.bitcast(line, ir.VectorType(ir.IntType(8), 4 * LANES))

@@ -14,7 +14,9 @@ from curricle.worlds.crafter.game.step import is_dead, is_over, pass_night, rese
 from curricle.worlds.crafter.observe.frames import Easel, draw
 from curricle.worlds.crafter.observe.symbols import write_symbols
 
-ALIVE, DIED, TIMED_OUT = 0, 1, 2
+ALIVE = 0
+DIED = 1
+TIMED_OUT = 2
 BEGIN, PLAY, RENEW, GO_ON = range(4)
 """Orders: begin an episode where the mask says, play a step, follow what ended by its next episode, both of these."""
 

@@ -93,7 +93,8 @@ def _look_in_vain(control: Any, times: int) -> int:
 @functools.cache
 def _pace() -> int:
     """How often a thread looks in vain in a millisecond: processors differ tenfold in how long they pause."""
-    control, took = np.zeros(AWAKE, np.int64), list[float]()
+    control = np.zeros(AWAKE, np.int64)
+    took = list[float]()
     for times in (1, 10_000, 10_000, 10_000):  # the first one compiles
         start = time.perf_counter()
         _look_in_vain(control, times)
@@ -113,7 +114,8 @@ def _serve(control: Any, me: int, share: int, soon: int, states: Any, b: Any, p:
     while True:
         if _is_open(read(control, NEXT)):
             word = add(control, NEXT, share)
-            first, last = word & ((1 << ORDERS) - 1), word >> ENDS
+            first = word & ((1 << ORDERS) - 1)
+            last = word >> ENDS
             if first < last:
                 last = min(last, first + share)
                 follow((word >> ORDERS) & 15, states, first, last, me, b, p)
@@ -174,7 +176,8 @@ class Crew:
 
     def _order(self, order: int, part: int) -> bool:
         """Give an order and help with it; returns whether it was carried out."""
-        first, last = self._bounds[part], self._bounds[part + 1]
+        first = self._bounds[part]
+        last = self._bounds[part + 1]
         if _post(self._control, order, first, last, len(self._bells)):
             for me, bell in enumerate(self._bells, 1):
                 if not self._control[AWAKE + LINE * me]:

@@ -30,12 +30,15 @@ def balance(s: Any) -> None:
     k = s.knobs
     for i in range(s.touched):
         chunk = s.chunk_order[i]
-        grass, paths = s.grass[chunk], s.paths[chunk]
+        grass = s.grass[chunk]
+        paths = s.paths[chunk]
         most = _scaled(3.5 - 3 * s.daylight, k.zombie_rate)
         _balance_kind(s, chunk, r.ZOMBIE, 0.0 if grass < 50 else most, most, 6, 0, 0.3 * k.zombie_rate, 0.4)
-        least, most = _scaled(1.0, k.skeleton_rate), _scaled(2.0, k.skeleton_rate)
+        least = _scaled(1.0, k.skeleton_rate)
+        most = _scaled(2.0, k.skeleton_rate)
         _balance_kind(s, chunk, r.SKELETON, 0.0 if paths < 6 else least, most, 7, 7, 0.1 * k.skeleton_rate, 0.1)
-        least, most = _scaled(1.0, k.cow_rate), _scaled(1.5 + s.daylight, k.cow_rate)
+        least = _scaled(1.0, k.cow_rate)
+        most = _scaled(1.5 + s.daylight, k.cow_rate)
         _balance_kind(s, chunk, r.COW, 0.0 if grass < 30 else least, most, 5, 5, 0.01 * k.cow_rate, 0.1)
 
 
@@ -60,7 +63,8 @@ def _balance_kind(
 @kernel
 def _nth_cell(s: Any, chunk: int, material: int, n: int) -> tuple[int, int]:
     """The n-th cell of a material in a chunk, column by column."""
-    x0, y0 = chunk // CHUNKS_A_SIDE * r.CHUNK, chunk % CHUNKS_A_SIDE * r.CHUNK
+    x0 = chunk // CHUNKS_A_SIDE * r.CHUNK
+    y0 = chunk % CHUNKS_A_SIDE * r.CHUNK
     for x in range(x0, min(x0 + r.CHUNK, s.area)):
         for y in range(y0, min(y0 + r.CHUNK, s.area)):
             if s.material[x, y] == material:

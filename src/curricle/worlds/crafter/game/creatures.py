@@ -26,7 +26,8 @@ def hurt(s: Any, slot: int, damage: int) -> None:
 @kernel
 def _toward(s: Any, slot: int, long_axis: bool) -> tuple[int, int]:
     """One step towards the player along the longer (or shorter) axis; (0, 0) where that axis is level."""
-    off_x, off_y = np.int64(s.x[0]) - np.int64(s.x[slot]), np.int64(s.y[0]) - np.int64(s.y[slot])
+    off_x = np.int64(s.x[0]) - np.int64(s.x[slot])
+    off_y = np.int64(s.y[0]) - np.int64(s.y[slot])
     if (abs(off_x) > abs(off_y)) == long_axis:
         return np.sign(off_x), 0
     return 0, np.sign(off_y)
@@ -92,7 +93,8 @@ def _shoot(s: Any, slot: int) -> None:
     dx, dy = _toward(s, slot, True)
     if s.timer[slot] > 0 or (dx == 0 and dy == 0):
         return
-    x, y = s.x[slot] + dx, s.y[slot] + dy
+    x = s.x[slot] + dx
+    y = s.y[slot] + dy
     if is_free(s, x, y, r.ARROW_WALKABLE):
         arrow = add(s, r.ARROW, x, y)
         s.timer[arrow] = (0 if dx < 0 else 1) if dx != 0 else (2 if dy < 0 else 3)
@@ -103,7 +105,8 @@ def _shoot(s: Any, slot: int) -> None:
 def update_arrow(s: Any, slot: int) -> None:
     """Arrows fly straight until they hit; they break tables and furnaces."""
     way = s.timer[slot]
-    x, y = s.x[slot] + r.DX[way], s.y[slot] + r.DY[way]
+    x = s.x[slot] + r.DX[way]
+    y = s.y[slot] + r.DY[way]
     if not inside(s, x, y):
         remove(s, slot)
     elif s.who[x, y]:
@@ -122,7 +125,8 @@ def update_plant(s: Any, slot: int) -> None:
     """Plants grow; a creature beside one eats at it."""
     s.grown[slot] += 1
     for way in range(4):
-        x, y = s.x[slot] + r.DX[way], s.y[slot] + r.DY[way]
+        x = s.x[slot] + r.DX[way]
+        y = s.y[slot] + r.DY[way]
         if inside(s, x, y) and s.who[x, y]:
             kind = s.kind[s.who[x, y] - 1]
             if kind == r.ZOMBIE or kind == r.SKELETON or kind == r.COW:

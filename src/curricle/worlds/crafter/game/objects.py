@@ -40,7 +40,10 @@ def add(s: Any, kind: int, x: int, y: int) -> int:
     if slot == SLOTS:  # more than one object a cell within one step: cannot happen in a world that moves
         s.fault = OVERFLOW
         return 0
-    s.kind[slot], s.x[slot], s.y[slot], s.health[slot] = kind, x, y, _FULL_HEALTH[kind]
+    s.kind[slot] = kind
+    s.x[slot] = x
+    s.y[slot] = y
+    s.health[slot] = _FULL_HEALTH[kind]
     s.timer[slot] = 0
     s.grown[slot] = 0
     s.who[x, y] = slot + 1
@@ -52,7 +55,8 @@ def add(s: Any, kind: int, x: int, y: int) -> int:
 @kernel
 def remove(s: Any, slot: int) -> None:
     """Take an object off the map; its slot is swept at the end of the step."""
-    x, y = s.x[slot], s.y[slot]
+    x = s.x[slot]
+    y = s.y[slot]
     s.who[x, y] = 0
     s.creatures[chunk_of(x, y), s.kind[slot]] -= 1
     s.kind[slot] = r.NOTHING
@@ -67,8 +71,12 @@ def sweep(s: Any) -> None:
         if s.kind[slot] == r.NOTHING:
             continue
         if kept != slot:
-            s.kind[kept], s.x[kept], s.y[kept], s.health[kept] = s.kind[slot], s.x[slot], s.y[slot], s.health[slot]
-            s.timer[kept], s.grown[kept] = s.timer[slot], s.grown[slot]
+            s.kind[kept] = s.kind[slot]
+            s.x[kept] = s.x[slot]
+            s.y[kept] = s.y[slot]
+            s.health[kept] = s.health[slot]
+            s.timer[kept] = s.timer[slot]
+            s.grown[kept] = s.grown[slot]
             s.who[s.x[kept], s.y[kept]] = kept + 1
         kept += 1
     s.count = kept
@@ -90,8 +98,10 @@ def is_free(s: Any, x: int, y: int, walkable: Any) -> bool:
 @kernel
 def move(s: Any, slot: int, dx: int, dy: int, walkable: Any) -> bool:
     """Step if the cell ahead is free. One that was removed in this step only learns whether it could have."""
-    x, y = s.x[slot], s.y[slot]
-    to_x, to_y = x + dx, y + dy
+    x = s.x[slot]
+    y = s.y[slot]
+    to_x = x + dx
+    to_y = y + dy
     if not is_free(s, to_x, to_y, walkable):
         return False
     kind = s.kind[slot]
@@ -99,8 +109,10 @@ def move(s: Any, slot: int, dx: int, dy: int, walkable: Any) -> bool:
         return True
     s.who[to_x, to_y] = s.who[x, y]
     s.who[x, y] = 0
-    s.x[slot], s.y[slot] = to_x, to_y
-    old, new = chunk_of(x, y), chunk_of(to_x, to_y)
+    s.x[slot] = to_x
+    s.y[slot] = to_y
+    old = chunk_of(x, y)
+    new = chunk_of(to_x, to_y)
     if old != new:
         s.creatures[old, kind] -= 1
         _enter(s, kind, new)
@@ -110,7 +122,8 @@ def move(s: Any, slot: int, dx: int, dy: int, walkable: Any) -> bool:
 @kernel
 def set_material(s: Any, x: int, y: int, material: int) -> None:
     """Change a cell and its chunk's counts."""
-    chunk, old = chunk_of(x, y), s.material[x, y]
+    chunk = chunk_of(x, y)
+    old = s.material[x, y]
     s.grass[chunk] += np.int16(material == r.GRASS) - np.int16(old == r.GRASS)
     s.paths[chunk] += np.int16(material == r.PATH) - np.int16(old == r.PATH)
     s.material[x, y] = material

@@ -45,7 +45,8 @@ def update_player(s: Any, action: int) -> None:
 @kernel
 def _walk(s: Any, way: int) -> None:
     """Turn, and step if the cell is free; lava is walkable once."""
-    s.face_x, s.face_y = r.DX[way], r.DY[way]
+    s.face_x = r.DX[way]
+    s.face_y = r.DY[way]
     move(s, 0, s.face_x, s.face_y, r.PLAYER_WALKABLE)
     if s.material[s.x[0], s.y[0]] == r.LAVA:
         s.inventory[r.HEALTH] = 0
@@ -54,7 +55,8 @@ def _walk(s: Any, way: int) -> None:
 @kernel
 def _interact(s: Any) -> None:
     """Use whatever is ahead: hit or eat an object, collect a material."""
-    x, y = s.x[0] + s.face_x, s.y[0] + s.face_y
+    x = s.x[0] + s.face_x
+    y = s.y[0] + s.face_y
     if not inside(s, x, y):
         return
     if s.who[x, y]:
@@ -114,7 +116,9 @@ def _collect(s: Any, x: int, y: int) -> None:
 @kernel
 def _place(s: Any, action: int) -> None:
     """Put a stone, table, furnace or sapling on the cell ahead."""
-    x, y, row = s.x[0] + s.face_x, s.y[0] + s.face_y, action - r.PLACE_STONE
+    x = s.x[0] + s.face_x
+    y = s.y[0] + s.face_y
+    row = action - r.PLACE_STONE
     item, count, achievement = r.PLACE[row]
     if not inside(s, x, y) or s.who[x, y] or not r.PLACE_WHERE[row, s.material[x, y]] or s.inventory[item] < count:
         return
@@ -131,7 +135,8 @@ def _place(s: Any, action: int) -> None:
 @kernel
 def _beside(s: Any, material: int) -> bool:
     """Whether a material is among the nine cells around the player."""
-    x, y = s.x[0], s.y[0]
+    x = s.x[0]
+    y = s.y[0]
     if x == 0 or y == 0:  # the reference's slice starts at -1 there, which makes it empty
         return False
     for i in range(x - 1, min(x + 2, s.area)):

@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 
 from curricle.worlds.crafter.engine.compile import kernel
 
-_N, _M = 624, 397
-_UPPER, _LOWER, _MATRIX = np.uint32(0x80000000), np.uint32(0x7FFFFFFF), np.uint32(0x9908B0DF)
+_N = 624
+_M = 397
+_UPPER = np.uint32(0x80000000)
+_LOWER = np.uint32(0x7FFFFFFF)
+_MATRIX = np.uint32(0x9908B0DF)
 _ONE = np.uint32(1)
 LAST_FOUR = _N - 3
 """Before this place in the twister, four words are left."""
@@ -99,7 +102,8 @@ def _mixed(s: Any) -> np.uint64:
 @kernel
 def uniform_of(first: np.uint32, second: np.uint32) -> float:
     """The number from [0, 1) that two untempered words stand for."""
-    high, low = temper(first) >> np.uint32(5), temper(second) >> np.uint32(6)
+    high = temper(first) >> np.uint32(5)
+    low = temper(second) >> np.uint32(6)
     return (high * 67108864.0 + low) / 9007199254740992.0
 
 
@@ -129,7 +133,8 @@ def exceeds(s: Any, tempered: NDArray[np.uint32], bar: float) -> bool:
         above = uniform(s) > bar
         temper_all(s, tempered)
         return above
-    high, edge = np.int64(tempered[s.mt_at] >> np.uint32(5)), np.int64(bar * 134217728.0)
+    high = np.int64(tempered[s.mt_at] >> np.uint32(5))
+    edge = np.int64(bar * 134217728.0)
     if high == edge:
         return uniform(s) > bar
     s.mt_at += 2
@@ -172,7 +177,8 @@ def skip(s: Any, words: int) -> None:
 def draw_words(s: Any, out: NDArray[np.uint32], count: int) -> None:
     """Take many words at once, not yet tempered: two make a number, see `uniform_of`."""
     if not s.exact:
-        counter, pairs = s.cheap, out.view(np.uint64)
+        counter = s.cheap
+        pairs = out.view(np.uint64)
         for i in range(count // 2):
             pairs[i] = _mix(counter + np.uint64(i + 1) * _GOLDEN)
         s.cheap = counter + np.uint64(count // 2) * _GOLDEN
@@ -183,7 +189,8 @@ def draw_words(s: Any, out: NDArray[np.uint32], count: int) -> None:
             twist(s.mt)
             s.mt_at = 0
         batch = min(_N - s.mt_at, count - done)
-        source, target = s.mt[s.mt_at : s.mt_at + batch], out[done : done + batch]
+        source = s.mt[s.mt_at : s.mt_at + batch]
+        target = out[done : done + batch]
         for i in range(batch):
             target[i] = source[i]
         s.mt_at += batch

@@ -63,7 +63,8 @@ _COLLECT = {
 
 def _collect_table() -> tuple[np.ndarray, np.ndarray]:
     """Rows by material: tool (-1 none), item (-1 cannot be collected), what is left, achievement; and the chances."""
-    table, chance = np.full((len(MATERIALS), 4), -1, np.int64), np.zeros(len(MATERIALS))
+    table = np.full((len(MATERIALS), 4), -1, np.int64)
+    chance = np.zeros(len(MATERIALS))
     for name, (tool, item, leaves, luck) in _COLLECT.items():
         row = MATERIALS.index(name)
         table[row] = (

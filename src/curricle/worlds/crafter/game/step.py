@@ -50,7 +50,10 @@ def _set_daylight(s: Any, daylight: NDArray[np.float64]) -> None:
 @kernel
 def _clear(s: Any) -> None:
     """Empty the map and put the player in its middle."""
-    s.step, s.count, s.removed, s.touched = 0, 0, 0, 0
+    s.step = 0
+    s.count = 0
+    s.removed = 0
+    s.touched = 0
     s.who[:] = 0
     s.material[:] = 0  # a larger world may have been here before
     s.creatures[:] = 0
@@ -60,8 +63,12 @@ def _clear(s: Any) -> None:
     for item in range(len(r.ITEMS)):
         s.inventory[item] = s.knobs.start_items[item]
     s.sleeping = False
-    s.hunger, s.thirst, s.fatigue, s.recover = 0, 0, 0, 0
-    s.face_x, s.face_y = 0, 1
+    s.hunger = 0
+    s.thirst = 0
+    s.fatigue = 0
+    s.recover = 0
+    s.face_x = 0
+    s.face_y = 1
     s.last_health = s.hurt_from = s.inventory[r.HEALTH]
     add(s, r.PLAYER, s.area // 2, s.area // 2)
 

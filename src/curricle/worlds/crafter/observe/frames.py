@@ -38,7 +38,9 @@ class Easel(NamedTuple):
 
 def easel_of(width: int, height: int, threads: int = 1) -> Easel:
     """Room for frames of cells of width x height pixels; rows are so far apart that no line of the cache holds two."""
-    cells, cell, apart = r.VIEW_X * r.VIEW_Y, width * height, 128
+    cells = r.VIEW_X * r.VIEW_Y
+    cell = width * height
+    apart = 128
     view = cells * cell + PIXELS
     return Easel(
         np.zeros((threads, 3 * r.VIEW_X * (r.VIEW_Y + 2) * cell + PAD + apart), np.uint8),
@@ -71,14 +73,21 @@ def _lay(canvas: Any, row: int, tiles: Any, chosen: Any, width: int, height: int
 @kernel
 def _day(s: Any, canvas: Any, tiles: Any, dusk: Any, width: int, height: int, e: Any, me: int) -> None:
     """Paint the local view by daylight."""
-    size, lit, known, chosen = 3 * width * height, e.lit[me], e.known[me], e.chosen[me]
+    size = 3 * width * height
+    lit = e.lit[me]
+    known = e.known[me]
+    chosen = e.chosen[me]
     known[:] = -1
-    light, dark, kinds = s.daylight, 1 - s.daylight, 0
+    light = s.daylight
+    dark = 1 - s.daylight
+    kinds = 0
     for row in range(r.VIEW_Y):
         for column in range(r.VIEW_X):
             tile = tile_at(s, column, row)
             if known[tile] < 0:
-                bright, dull, out = tiles[tile], dusk[tile], lit[kinds]
+                bright = tiles[tile]
+                dull = dusk[tile]
+                out = lit[kinds]
                 for i in range(size):
                     out[i] = np.int32(light * bright[i] + dark * dull[i])
                 known[tile] = kinds
@@ -91,7 +100,9 @@ def _day(s: Any, canvas: Any, tiles: Any, dusk: Any, width: int, height: int, e:
 def _asleep(canvas: Any, pixels: int) -> None:
     """Grey the local view, with a touch of blue."""
     for at in range(0, 3 * pixels, 3):
-        red, green, blue = np.int32(canvas[at]), np.int32(canvas[at + 1]), np.int32(canvas[at + 2])
+        red = np.int32(canvas[at])
+        green = np.int32(canvas[at + 1])
+        blue = np.int32(canvas[at + 2])
         grey = (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16
         canvas[at] = canvas[at + 1] = grey >> 1
         canvas[at + 2] = (grey + 16) >> 1
@@ -110,10 +121,13 @@ def _inventory(s: Any, canvas: Any, items: Any, width: int, height: int, chosen:
 @kernel
 def _blit(frame: NDArray[np.uint8], canvas: Any, columns: int, rows: int) -> None:
     """Put a finished canvas into the middle of a frame, and not a byte beyond it."""
-    top, left, flat = (frame.shape[0] - rows) // 2, (frame.shape[1] - columns) // 2, frame.reshape(-1)
+    top = (frame.shape[0] - rows) // 2
+    left = (frame.shape[1] - columns) // 2
+    flat = frame.reshape(-1)
     length = 3 * columns
     for row in range(rows):
-        at, start = 3 * ((top + row) * frame.shape[1] + left), row * length
+        at = 3 * ((top + row) * frame.shape[1] + left)
+        start = row * length
         _run(flat, at, canvas, start, length - 7)
         move8(flat, at + length - 8, canvas, start + length - 8)
 
@@ -148,7 +162,9 @@ def draw(
 ) -> None:
     """Paint a frame; a border that fits no unit stays black."""
     width, height = unit
-    columns, rows, canvas = r.VIEW_X * width, (r.VIEW_Y + 2) * height, e.canvas[me]
+    columns = r.VIEW_X * width
+    rows = (r.VIEW_Y + 2) * height
+    canvas = e.canvas[me]
     pictures = (tiles, dusk, cells, items, vignette, night)
     if width == _STOCK and height == _STOCK:  # the same call twice: known numbers let the compiler unroll the copying
         _paint(s, canvas, _STOCK, _STOCK, pictures, e, me)

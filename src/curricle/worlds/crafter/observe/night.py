@@ -27,7 +27,8 @@ def _columns(s: Any, cells: Any, view: Any, width: int, height: int, chosen: Any
         for row in range(r.VIEW_Y):
             chosen[row] = tile_at(s, column, row)
         for line in range(width):
-            at, start = (column * width + line) * r.VIEW_Y * height, line * height
+            at = (column * width + line) * r.VIEW_Y * height
+            start = line * height
             for row in range(r.VIEW_Y):
                 cell = cells[chosen[row]]
                 for i in range(0, height, 8):
@@ -39,10 +40,16 @@ def _exact_pixel(colours: int, draw: float, vignette: float, daylight: float) ->
     """One pixel in double precision, operation by operation as the reference."""
     mask = 2 * (0.5 - daylight) * vignette
     grain = mask * (32.0 + 95.0 * draw)
-    red, green, blue = colours & 255, colours >> 8 & 255, colours >> 16 & 255
-    a, b, c = int((1 - mask) * red + grain), int((1 - mask) * green + grain), int((1 - mask) * blue + grain)
+    red = colours & 255
+    green = colours >> 8 & 255
+    blue = colours >> 16 & 255
+    a = int((1 - mask) * red + grain)
+    b = int((1 - mask) * green + grain)
+    c = int((1 - mask) * blue + grain)
     grey = (19595 * a + 38470 * b + 7471 * c + 32768) >> 16
-    dark, base = 1 - daylight, 6 * grey  # PIL dulls colours to (6 * grey + 4 * colour) // 10
+    # PIL dulls colours to (6 * grey + 4 * colour) // 10
+    dark = 1 - daylight
+    base = 6 * grey
     a = int(daylight * red + dark * (0.5 * ((base + 4 * a) // 10) + _HALF_TINT[0]))
     b = int(daylight * green + dark * (0.5 * ((base + 4 * b) // 10) + _HALF_TINT[1]))
     c = int(daylight * blue + dark * (0.5 * ((base + 4 * c) // 10) + _HALF_TINT[2]))
@@ -89,7 +96,9 @@ def _turn(canvas: Any, pixels: Any, columns: int, rows: int) -> None:
 @kernel
 def paint_night(s: Any, canvas: Any, cells: Any, night: Any, vignette: Any, width: int, height: int, room: Any) -> None:
     """Paint the local view into a canvas of bytes; `room` is memory to work in, of `draw.Easel`."""
-    columns, rows, (chosen, words, view, pixels) = r.VIEW_X * width, r.VIEW_Y * height, room
+    columns = r.VIEW_X * width
+    rows = r.VIEW_Y * height
+    (chosen, words, view, pixels) = room
     _columns(s, cells, view, width, height, chosen)
     _shade(s, view, night, vignette, columns * rows, pixels, words)
     _turn(canvas, pixels, columns, rows)

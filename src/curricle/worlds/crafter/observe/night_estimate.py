@@ -24,15 +24,18 @@ BIAS: Final = 4 * 2.0**-15
 _DOUBT: Final = 0x7FF8  # bits of the fraction; all zero within 2 * BIAS above a whole number
 _WHOLE: Final = ~0x7FFF
 _LUMA: Final = (19595.0, 38470.0, 7471.0)
-_WORD, _FLOAT = ir.IntType(32), ir.FloatType()
-_WORDS, _FLOATS = ir.VectorType(_WORD, PIXELS), ir.VectorType(_FLOAT, PIXELS)
+_WORD = ir.IntType(32)
+_FLOAT = ir.FloatType()
+_WORDS = ir.VectorType(_WORD, PIXELS)
+_FLOATS = ir.VectorType(_FLOAT, PIXELS)
 
 
 class Lanes:
     """Sixteen words or floats, with operators that emit code."""
 
     def __init__(self, builder: Any, value: Any) -> None:
-        self.builder, self.value = builder, value
+        self.builder = builder
+        self.value = value
 
     def _with(self, emit: str, other: "Lanes | int") -> "Lanes":
         if isinstance(other, int):
@@ -107,7 +110,9 @@ def _shade(draw: Lanes, view: Lanes, vignette: Lanes, scale: list[Lanes]) -> tup
     base = grey.times(0.6, 256 - 0.4 * 256 + 0.1)  # PIL's blend is (6 * grey + 4 * mixed) // 10, see the tests
     dull = [(value.times(0.4, base).as_word() & _WHOLE).as_float() for value in mixed]
     faded = [colours[c].times(scale[1], dull[c].times(scale[2], scale[3 + c])).as_word() for c in range(3)]
-    red, green, blue = (faded[0] >> 15) & 0xFF, (faded[1] >> 7) & 0xFF00, (faded[2] << 1) & 0xFF0000
+    red = (faded[0] >> 15) & 0xFF
+    green = (faded[1] >> 7) & 0xFF00
+    blue = (faded[2] << 1) & 0xFF0000
     return red | green | blue, [*noisy, *faded]
 
 

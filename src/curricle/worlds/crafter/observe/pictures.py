@@ -20,7 +20,8 @@ from curricle.worlds.crafter.observe.textures import pictures
 def frame_of(state: Any, size: tuple[int, int]) -> NDArray[np.uint8]:
     """What the player sees; a border that fits no whole cell stays black."""
     height, width = _cell(size, r.VIEW_X)
-    copy, frame = np.array([state], STATE), np.zeros((*size, 3), np.uint8)
+    copy = np.array([state], STATE)
+    frame = np.zeros((*size, 3), np.uint8)
     draw(copy[0], frame, easel_of(width, height), 0, *pictures(width, height))
     return frame
 
@@ -37,14 +38,16 @@ def chart_of(state: Any, size: tuple[int, int]) -> NDArray[np.uint8]:
     cells = pictures(width, height).tiles[:, : height * width * 3].reshape(-1, height, width, 3)
     drawn = cells[tiles.T].transpose(0, 2, 1, 3, 4).reshape(area * height, area * width, 3)
     chart = np.zeros((*size, 3), np.uint8)
-    top, left = (size[0] - len(drawn)) // 2, (size[1] - drawn.shape[1]) // 2
+    top = (size[0] - len(drawn)) // 2
+    left = (size[1] - drawn.shape[1]) // 2
     chart[top : top + len(drawn), left : left + drawn.shape[1]] = drawn
     return chart
 
 
 def _cell(size: tuple[int, int], cells: int) -> tuple[int, int]:
     """Height and width of a cell in a picture."""
-    height, width = size[0] // cells, size[1] // cells
+    height = size[0] // cells
+    width = size[1] // cells
     if min(height, width) < 1:
         raise UsageError(f"a picture of {size[0]} x {size[1]} has no room for {cells} x {cells} cells")
     return height, width

@@ -14,7 +14,11 @@ LOOKS: Final = (
     *("", "player-left", "player-right", "player-up", "player-down", "player-sleep", "cow", "zombie", "skeleton"),
     *("arrow-left", "arrow-right", "arrow-up", "arrow-down", "plant", "plant-ripe"),
 )
-_PLAYER, _SLEEPER, _COW, _ARROW, _PLANT = 1, 5, 6, 9, 13
+_PLAYER = 1
+_SLEEPER = 5
+_COW = 6
+_ARROW = 9
+_PLANT = 13
 _MATERIALS: Final = len(r.MATERIALS)
 OUTSIDE: Final = _MATERIALS * len(LOOKS)
 """The tile of cells outside the map; the others are material + 13 * look."""
@@ -38,7 +42,8 @@ def look(s: Any, slot: int) -> int:
 @kernel
 def tile_at(s: Any, column: int, row: int) -> int:
     """Which tile a cell of the local view shows."""
-    x, y = s.x[0] + column - r.VIEW_X // 2, s.y[0] + row - r.VIEW_Y // 2
+    x = s.x[0] + column - r.VIEW_X // 2
+    y = s.y[0] + row - r.VIEW_Y // 2
     if x < 0 or x >= s.area or y < 0 or y >= s.area:
         return OUTSIDE
     tile = int(np.int64(s.material[x, y]))

@@ -36,25 +36,32 @@ OUTSIDE: Final = len(r.MATERIALS)
 def highest() -> NDArray[np.uint8]:
     """The largest value each byte can take."""
     top = np.empty(WIDTH, np.uint8)
-    top[MATERIAL], top[OBJECT], top[INVENTORY] = OUTSIDE, 14, r.MOST
-    top[FACING], top[SLEEPING], top[DAYLIGHT] = 3, 1, 255
+    top[MATERIAL] = OUTSIDE
+    top[OBJECT] = 14
+    top[INVENTORY] = r.MOST
+    top[FACING] = 3
+    top[SLEEPING] = 1
+    top[DAYLIGHT] = 255
     return top
 
 
 @kernel
 def write_symbols(s: Any, out: NDArray[np.uint8]) -> None:
     """Write one record's symbols."""
-    left, top = np.int64(s.x[0]) - r.VIEW_X // 2, np.int64(s.y[0]) - r.VIEW_Y // 2
+    left = np.int64(s.x[0]) - r.VIEW_X // 2
+    top = np.int64(s.y[0]) - r.VIEW_Y // 2
     for row in range(r.VIEW_Y):
         y = top + row
         for column in range(r.VIEW_X):
-            x, at = left + column, row * r.VIEW_X + column
+            x = left + column
+            at = row * r.VIEW_X + column
             if 0 <= x < s.area and 0 <= y < s.area:
                 out[at] = s.material[x % SIDE, y % SIDE]
                 who = s.who[x % SIDE, y % SIDE]
                 out[CELLS + at] = look(s, who - 1) if who else 0
             else:
-                out[at], out[CELLS + at] = OUTSIDE, 0
+                out[at] = OUTSIDE
+                out[CELLS + at] = 0
     for item in range(len(r.ITEMS)):
         out[2 * CELLS + item] = s.inventory[item]
     out[FACING] = (0 if s.face_x < 0 else 1) if s.face_x != 0 else (2 if s.face_y < 0 else 3)

@@ -45,7 +45,8 @@ class Pictures(NamedTuple):
 
 def _blend(canvas: NDArray[np.uint8], at: tuple[int, int], texture: NDArray[np.uint8]) -> None:
     """Draw a texture over a canvas (both column first), as float32 with truncation."""
-    (x, y), (w, h) = at, texture.shape[:2]
+    (x, y) = at
+    (w, h) = texture.shape[:2]
     under = canvas[x : x + w, y : y + h]
     if texture.shape[-1] == 4:
         alpha = texture[..., 3:].astype(np.float32) / 255
@@ -68,7 +69,8 @@ def _tiles(textures: Any, unit: tuple[int, int]) -> NDArray[np.uint8]:
 
 def _items(textures: Any, unit: tuple[int, int]) -> NDArray[np.uint8]:
     """Draw every amount of every item on black."""
-    items, size = np.zeros((len(ITEMS), MOST + 1, *unit, 3), np.uint8), np.array(unit)
+    items = np.zeros((len(ITEMS), MOST + 1, *unit, 3), np.uint8)
+    size = np.array(unit)
     for index, name in enumerate(ITEMS):
         for amount in range(1, MOST + 1):
             for texture, offset, scale in ((name, 0.1, 0.8), (str(amount), 0.4, 0.6)):
@@ -79,7 +81,8 @@ def _items(textures: Any, unit: tuple[int, int]) -> NDArray[np.uint8]:
 
 def _vignette(unit: tuple[int, int]) -> NDArray[np.float64]:
     """Zero in the middle of the view, near one in its corners; numpy's exp, as the reference."""
-    width, height = VIEW_X * unit[0], VIEW_Y * unit[1]
+    width = VIEW_X * unit[0]
+    height = VIEW_Y * unit[1]
     xs, ys = np.meshgrid(np.linspace(-1, 1, width), np.linspace(-1, 1, height))
     return np.asarray(1 - np.exp(-0.5 * (xs**2 + ys**2) / (0.5**2)).T).ravel()
 
@@ -89,13 +92,16 @@ def pictures(width: int, height: int) -> Pictures:
     """Prepare the pictures for cells of width x height pixels."""
     import crafter  # late: it carries the textures, and takes a moment to import
 
-    textures, unit = crafter.engine.Textures(crafter.constants.root / "assets"), (width, height)
+    textures = crafter.engine.Textures(crafter.constants.root / "assets")
+    unit = (width, height)
     tiles = _tiles(textures, unit)
     strip = Image.fromarray(tiles.reshape(-1, height, 3))
     dull = np.asarray(ImageEnhance.Color(strip).enhance(0.4)).reshape(tiles.shape)
     dusk = (0.5 * dull + 0.5 * NIGHT_TINT).astype(np.float32)
-    rows, items = (0, 2, 1, 3), _items(textures, unit).reshape(-1, *unit, 3)
-    items, vignette = np.concatenate([items, np.zeros_like(items[:1])]), _vignette(unit)
+    rows = (0, 2, 1, 3)
+    items = _items(textures, unit).reshape(-1, *unit, 3)
+    items = np.concatenate([items, np.zeros_like(items[:1])])
+    vignette = _vignette(unit)
     return Pictures(
         unit,
         _flat(tiles.transpose(rows)),

@@ -16,7 +16,8 @@ from curricle.worlds.crafter.game.state import SIDE
 
 REACH: Final = 16
 """Water counts as within reach if so many steps lead to it."""
-_POND_FROM, _POND_TO = 4, 7
+_POND_FROM = 4
+_POND_TO = 7
 
 
 @kernel
@@ -24,7 +25,10 @@ def _walks(s: Any) -> Any:
     """Steps from the start to every cell within reach, -1 where there is no way; water ends a way."""
     steps = np.full((SIDE, SIDE), -1, np.int8)
     queue = np.empty((SIDE * SIDE, 2), np.int64)
-    queue[0, 0], queue[0, 1], head, tail = s.x[0], s.y[0], 0, 1
+    queue[0, 0] = s.x[0]
+    queue[0, 1] = s.y[0]
+    head = 0
+    tail = 1
     steps[s.x[0], s.y[0]] = 0
     while head < tail:
         x, y = queue[head]
@@ -32,12 +36,14 @@ def _walks(s: Any) -> Any:
         if steps[x, y] == REACH or s.material[x, y] == r.WATER:
             continue
         for way in range(4):
-            i, j = x + r.DX[way], y + r.DY[way]
+            i = x + r.DX[way]
+            j = y + r.DY[way]
             if not inside(s, i, j) or steps[i, j] >= 0:
                 continue
             if r.WALKABLE[s.material[i, j]] or s.material[i, j] == r.WATER:
                 steps[i, j] = steps[x, y] + 1
-                queue[tail, 0], queue[tail, 1] = i, j
+                queue[tail, 0] = i
+                queue[tail, 1] = j
                 tail += 1
     return steps
 
@@ -56,7 +62,8 @@ def has_water(s: Any) -> bool:
 @kernel
 def _dig_pond(s: Any) -> None:
     """Turn a spot a few steps from the start into water, 2 x 2 where there is room."""
-    steps, spots = _walks(s), 0
+    steps = _walks(s)
+    spots = 0
     for x in range(s.area):
         for y in range(s.area):
             spots += _POND_FROM <= steps[x, y] <= _POND_TO

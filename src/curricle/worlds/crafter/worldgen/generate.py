@@ -20,7 +20,9 @@ from curricle.worlds.crafter.worldgen.extras import add_extras
 from curricle.worlds.crafter.worldgen.noise import permute
 from curricle.worlds.crafter.worldgen.terrain import lay_terrain
 
-_ONE, _ALL, _IN_CHUNK = np.uint64(1), ~np.uint64(0), np.uint64(2**r.CHUNK - 1)
+_ONE = np.uint64(1)
+_ALL = ~np.uint64(0)
+_IN_CHUNK = np.uint64(2**r.CHUNK - 1)
 
 
 @kernel
@@ -29,19 +31,26 @@ def _outside(middle: int, dx: int, radius: int) -> np.uint64:
     if abs(dx) > radius:
         return _ALL
     half = int(math.sqrt(radius * radius - dx * dx))
-    low, high = max(0, middle - half), min(SIDE - 1, middle + half)
+    low = max(0, middle - half)
+    high = min(SIDE - 1, middle + half)
     return ~((_ALL >> np.uint64(SIDE - 1 - (high - low))) << np.uint64(low))
 
 
 @kernel
 def _births(s: Any, w: Any, x: int) -> None:
     """Draw the creatures of a row; a cell that cannot bear any draws nothing."""
-    k, middle = s.knobs, s.area // 2
-    beyond, far = _outside(middle, x - middle, 3), _outside(middle, x - middle, 10)
-    pasture, tunnel = w.grass[x] & beyond, w.tunnel[x]
+    k = s.knobs
+    middle = s.area // 2
+    beyond = _outside(middle, x - middle, 3)
+    far = _outside(middle, x - middle, 10)
+    pasture = w.grass[x] & beyond
+    tunnel = w.tunnel[x]
     haunted = (w.grass[x] | w.sand[x] | w.path[x]) & far
     cells = pasture | haunted | tunnel
-    usual, at, calm_cow, calm_zombie = pasture & haunted, s.mt_at, calm(s, k.cow_bar), calm(s, k.zombie_bar)
+    usual = pasture & haunted
+    at = s.mt_at
+    calm_cow = calm(s, k.cow_bar)
+    calm_zombie = calm(s, k.zombie_bar)
     while cells:
         bit = cells & (~cells + _ONE)
         y = lowest(cells)

@@ -104,11 +104,16 @@ def hash_of(perm: NDArray[np.uint8], i: int, j: int, k: int) -> int:
 @kernel
 def _corner(x: float, y: float, z: float) -> int:
     """Region inside the tetrahedron at the origin."""
-    a, b, first, second = 0, 1, x, y
+    a = 0
+    b = 1
+    first = x
+    second = y
     if first >= second and z > second:
-        b, second = 2, z
+        b = 2
+        second = z
     elif first < second and z > first:
-        a, first = 2, z
+        a = 2
+        first = z
     rest = 1 - (x + y + z)
     if rest > first or rest > second:
         return b if second > first else a
@@ -118,11 +123,16 @@ def _corner(x: float, y: float, z: float) -> int:
 @kernel
 def _far_corner(x: float, y: float, z: float) -> int:
     """Region inside the tetrahedron at (1, 1, 1)."""
-    a, b, first, second = 0, 1, x, y
+    a = 0
+    b = 1
+    first = x
+    second = y
     if first <= second and z < second:
-        b, second = 2, z
+        b = 2
+        second = z
     elif first > second and z < first:
-        a, first = 2, z
+        a = 2
+        first = z
     rest = 3 - (x + y + z)
     if rest < first or rest < second:
         return 6 + (b if second < first else a)
@@ -132,13 +142,19 @@ def _far_corner(x: float, y: float, z: float) -> int:
 @kernel
 def _octahedron(x: float, y: float, z: float) -> int:
     """Region inside the octahedron between the two tetrahedra."""
-    a, a_far, first = 2, x + y > 1, abs(x + y - 1) if x + y > 1 else 1 - (x + y)
-    b, b_far, second = 1, x + z > 1, abs(x + z - 1) if x + z > 1 else 1 - (x + z)
+    a = 2
+    a_far = x + y > 1
+    first = abs(x + y - 1) if x + y > 1 else 1 - (x + y)
+    b = 1
+    b_far = x + z > 1
+    second = abs(x + z - 1) if x + z > 1 else 1 - (x + z)
     third = y + z - 1 if y + z > 1 else 1 - (y + z)
     if first <= second and first < third:
-        a, a_far = 0, y + z > 1
+        a = 0
+        a_far = y + z > 1
     elif first > second and second < third:
-        b, b_far = 0, y + z > 1
+        b = 0
+        b_far = y + z > 1
     if a_far and b_far:
         return 12 + (3 - a - b)
     if not a_far and not b_far:
@@ -163,16 +179,25 @@ def region_of(x: float, y: float, z: float) -> int:
 def noise3(perm: NDArray[np.uint8], x: float, y: float, z: float) -> float:
     """Noise at a point, in [-1, 1]."""
     stretch = (x + y + z) * STRETCH
-    xs, ys, zs = x + stretch, y + stretch, z + stretch
-    i, j, k = math.floor(xs), math.floor(ys), math.floor(zs)
+    xs = x + stretch
+    ys = y + stretch
+    zs = z + stretch
+    i = math.floor(xs)
+    j = math.floor(ys)
+    k = math.floor(zs)
     squish = (i + j + k) * SQUISH
-    x0, y0, z0 = x - (i + squish), y - (j + squish), z - (k + squish)
+    x0 = x - (i + squish)
+    y0 = y - (j + squish)
+    z0 = z - (k + squish)
     region = region_of(xs - i, ys - j, zs - k)
     value = 0.0
     for v in range(REACH[region]):
-        early, late = EARLY[region, v], LATE[region, v]
+        early = EARLY[region, v]
+        late = LATE[region, v]
         shift = (early[0] + early[1] + early[2] + late[0] + late[1] + late[2]) * SQUISH
-        dx, dy, dz = x0 - early[0] - shift - late[0], y0 - early[1] - shift - late[1], z0 - early[2] - shift - late[2]
+        dx = x0 - early[0] - shift - late[0]
+        dy = y0 - early[1] - shift - late[1]
+        dz = z0 - early[2] - shift - late[2]
         weight = 2 - dx * dx - dy * dy - dz * dz
         if weight > 0:
             weight *= weight

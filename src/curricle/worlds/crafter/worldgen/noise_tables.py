@@ -39,7 +39,9 @@ _UNIT: Final = 1.4e-6
 (START, WATER_WIDE, WATER_FINE, HILL_WIDE, HILL_FINE, CAVE, TUNNEL_X, TUNNEL_Y, COAL_VEIN, IRON_VEIN, LAVA_POOL) = (
     range(11)
 )
-SHORE, WOODS, LAYERS = 11, 12, 13
+SHORE = 11
+WOODS = 12
+LAYERS = 13
 _DEPTH: Final = np.array([8, 3, 3, 0, 0, 6, 7, 7, 1, 2, 6, 4, 5], np.float64)
 _SIZE: Final = np.array([3, 15, 5, 15, 5, 7, 3, 3, 8, 6, 5, 9, 7], np.float64)
 
@@ -47,7 +49,8 @@ _SIZE: Final = np.array([3, 15, 5, 15, 5, 7, 3, 3, 8, 6, 5, 9, 7], np.float64)
 _SLOPES: Final = np.zeros((256, 4), np.int32)
 """Gradients by the hash of a vertex."""
 _SLOPES[:, :3] = GRADIENTS[np.arange(256) % len(GRADIENTS)]
-_ENTRIES, _VERTICES = 76000, 3600
+_ENTRIES = 76000
+_VERTICES = 3600
 BLOCKS: Final = SIDE // LANES
 """Blocks a row of the map."""
 FIELDS: Final = np.dtype(
@@ -105,7 +108,9 @@ def _reaching(layer: int, x: int, y: int, vertices: NDArray[np.int64], pulls: ND
     """List the lattice vertices that reach a cell, and their weighted distances; see `noise3` for the geometry."""
     a, b, c = place(layer, x, y)
     stretch = (a + b + c) * STRETCH
-    i, j, k = math.floor(a + stretch), math.floor(b + stretch), math.floor(c + stretch)
+    i = math.floor(a + stretch)
+    j = math.floor(b + stretch)
+    k = math.floor(c + stretch)
     squish = (i + j + k) * SQUISH
     region = region_of(a + stretch - i, b + stretch - j, c + stretch - k)
     found = 0
@@ -124,12 +129,17 @@ def _reaching(layer: int, x: int, y: int, vertices: NDArray[np.int64], pulls: ND
 @kernel
 def _survey(layer: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """All contributions to a layer: rows of (block, lane, vertex i j k), and what each gradient component adds."""
-    rows, pulls = np.zeros((SIDE * SIDE * 8, 5), np.int64), np.zeros((SIDE * SIDE * 8, 3))
-    vertices, pull, n = np.zeros((8, 3), np.int64), np.zeros((8, 3)), 0
+    rows = np.zeros((SIDE * SIDE * 8, 5), np.int64)
+    pulls = np.zeros((SIDE * SIDE * 8, 3))
+    vertices = np.zeros((8, 3), np.int64)
+    pull = np.zeros((8, 3))
+    n = 0
     for x in range(SIDE):
         for y in range(SIDE):
             for v in range(_reaching(layer, x, y, vertices, pull)):
-                rows[n, 0], rows[n, 1], rows[n, 2:] = x * BLOCKS + y // LANES, y % LANES, vertices[v]
+                rows[n, 0] = x * BLOCKS + y // LANES
+                rows[n, 1] = y % LANES
+                rows[n, 2:] = vertices[v]
                 pulls[n] = pull[v]
                 n += 1
     return rows[:n], pulls[:n]
@@ -139,7 +149,9 @@ def _survey(layer: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 def fields() -> NDArray[np.void]:
     """Build the tables, an array of one FIELDS record; worlds smaller than 64 use a corner of them."""
     table = np.zeros(1, FIELDS)
-    t, entries, vertices = table[0], 0, 0
+    t = table[0]
+    entries = 0
+    vertices = 0
     for layer in range(LAYERS):
         rows, pulls = _survey(layer)
         corners, corner = np.unique(rows[:, 2:], axis=0, return_inverse=True)
@@ -149,7 +161,8 @@ def fields() -> NDArray[np.void]:
         t["first"][layer] = np.searchsorted(keys // len(corners), np.arange(SIDE * BLOCKS + 1)) + entries
         t["vertex"][entries : entries + len(keys)] = keys % len(corners) + vertices
         t["lattice"][vertices : vertices + len(corners)] = corners % 256
-        entries, vertices = entries + len(keys), vertices + len(corners)
+        entries = entries + len(keys)
+        vertices = vertices + len(corners)
     t["vertices"] = vertices
     return table
 
@@ -174,8 +187,10 @@ def spread(t: Any, w: Any) -> None:
 def sum_block(t: Any, w: Any, layer: int, x: int, block: int) -> None:
     """Sum a layer over one block of row x of the map."""
     at = x * BLOCKS + block
-    first, last = np.int64(t.first[layer, at]), np.int64(t.first[layer, at + 1])
-    row, unit = np.int64(layer * BLOCKS + block), np.float32(_UNIT)
+    first = np.int64(t.first[layer, at])
+    last = np.int64(t.first[layer, at + 1])
+    row = np.int64(layer * BLOCKS + block)
+    unit = np.float32(_UNIT)
     sum_lanes(t.weight, t.vertex, w.gradient, first, last, w.sums, unit, row)
 
 

@@ -61,7 +61,8 @@ def _exact_heights(perm: Any, x: int, y: int, s: Any) -> tuple[float, float, flo
 @kernel
 def _starts(s: Any, t: Any, w: Any, x: int) -> None:
     """The row's share in the start, and how far off the heights of a block may be."""
-    middle, slack = s.area // 2, f.SURE * (1 + 1.5 * (s.knobs.mountain_gain + s.knobs.water_gain))
+    middle = s.area // 2
+    slack = f.SURE * (1 + 1.5 * (s.knobs.mountain_gain + s.knobs.water_gain))
     noise = f.row_of(w, f.START)
     for block in range(f.BLOCKS):
         first = block * LANES
@@ -83,13 +84,20 @@ def _estimate(s: Any, t: Any, w: Any, x: int) -> None:
     _starts(s, t, w, x)
     for layer in range(f.WATER_WIDE, f.HILL_FINE + 1):
         f.sum_row(t, w, layer, x)
-    k, water, hill, start = s.knobs, w.water, w.hill, w.start
-    gain, lift = np.float32(k.water_gain), np.float32(k.water_lift)
-    wide, fine = f.row_of(w, f.WATER_WIDE), f.row_of(w, f.WATER_FINE)
+    k = s.knobs
+    water = w.water
+    hill = w.hill
+    start = w.start
+    gain = np.float32(k.water_gain)
+    lift = np.float32(k.water_lift)
+    wide = f.row_of(w, f.WATER_WIDE)
+    fine = f.row_of(w, f.WATER_FINE)
     for y in range(SIDE):
         water[y] = (wide[y] + np.float32(0.15) * fine[y]) * gain + np.float32(0.1) - np.float32(2) * start[y]
-    high, raised = np.float32(k.mountain_gain / 1.3), np.float32(k.mountain_lift)
-    wide, fine = f.row_of(w, f.HILL_WIDE), f.row_of(w, f.HILL_FINE)
+    high = np.float32(k.mountain_gain / 1.3)
+    raised = np.float32(k.mountain_lift)
+    wide = f.row_of(w, f.HILL_WIDE)
+    fine = f.row_of(w, f.HILL_FINE)
     for y in range(SIDE):
         hill[y] = (wide[y] + np.float32(0.3) * fine[y]) * high + raised - np.float32(4) * start[y]
     for y in range(SIDE):
@@ -100,7 +108,8 @@ def _estimate(s: Any, t: Any, w: Any, x: int) -> None:
 @kernel
 def _mark(w: Any, mask: int, values: Any, bar: float) -> None:
     """Set a mask where a row of values is above a bar, and mark what is too close to it."""
-    above, near = np.uint64(0), np.uint64(0)
+    above = np.uint64(0)
+    near = np.uint64(0)
     for block in range(f.BLOCKS):
         bits = compare_lanes(values, block * LANES, np.float32(bar), w.slack[block])
         above |= np.uint64(bits & 255) << np.uint64(block * LANES)
@@ -138,7 +147,8 @@ def _mark_heights(s: Any, t: Any, w: Any, x: int) -> None:
 @kernel
 def _above(t: Any, w: Any, x: int, layer: int, bar: float, cells: np.uint64) -> np.uint64:
     """Those of some cells of a row at which a layer is above a bar; never wrong."""
-    above, near = np.uint64(0), np.uint64(0)
+    above = np.uint64(0)
+    near = np.uint64(0)
     for block in range(f.BLOCKS):
         if cells >> np.uint64(block * LANES) & np.uint64(255):
             f.sum_block(t, w, layer, x, block)
@@ -171,15 +181,19 @@ def _rock(s: Any, w: Any, y: np.uint64, coal: np.uint64, iron: np.uint64, gem: n
 def _lay_row(s: Any, t: Any, w: Any, x: int) -> None:
     """Decide a row with masks, in the reference's order, and draw what they leave open."""
     _mark_heights(s, t, w, x)
-    k, peak, world = s.knobs, w.masks[_PEAK], ~np.uint64(0) >> np.uint64(SIDE - s.area)
+    k = s.knobs
+    peak = w.masks[_PEAK]
+    world = ~np.uint64(0) >> np.uint64(SIDE - s.area)
     rock = w.masks[_HILL] & ~w.masks[_MEADOW] & world
     cave = _above(t, w, x, f.CAVE, 0.15, rock & peak)
     rock &= ~cave
     tunnel = _above(t, w, x, f.TUNNEL_X, 0.4, rock)
     tunnel |= _above(t, w, x, f.TUNNEL_Y, 0.4, rock & ~tunnel)
     rock &= ~tunnel
-    coal, iron = _above(t, w, x, f.COAL_VEIN, k.coal_mask, rock), _above(t, w, x, f.IRON_VEIN, k.iron_mask, rock)
-    gem, lava = rock & w.masks[_SLOPE], _above(t, w, x, f.LAVA_POOL, 0.35, rock & peak)
+    coal = _above(t, w, x, f.COAL_VEIN, k.coal_mask, rock)
+    iron = _above(t, w, x, f.IRON_VEIN, k.iron_mask, rock)
+    gem = rock & w.masks[_SLOPE]
+    lava = _above(t, w, x, f.LAVA_POOL, 0.35, rock & peak)
     low = ~(w.masks[_MEADOW] | w.masks[_HILL]) & world
     sand = _above(t, w, x, f.SHORE, -0.2, low & w.masks[_MOIST] & ~w.masks[_DEEP])
     water = low & w.masks[_WET] & ~sand
@@ -191,7 +205,8 @@ def _lay_row(s: Any, t: Any, w: Any, x: int) -> None:
     paint(row, cave | tunnel, r.PATH)
     paint(row, rock, r.STONE)
     paint(row, lava, r.LAVA)
-    bare, chances = tree, tree | coal | iron | gem
+    bare = tree
+    chances = tree | coal | iron | gem
     while chances:
         at = np.uint64(lowest(chances))
         chances &= chances - _ONE
@@ -200,8 +215,10 @@ def _lay_row(s: Any, t: Any, w: Any, x: int) -> None:
         elif exceeds(s, w.tempered, k.tree_bar):
             row[at] = r.TREE
             bare ^= _ONE << at
-    w.grass[x], w.path[x] = (world & ~(rock | tree | water | sand | cave | tunnel)) | bare, cave | tunnel
-    w.sand[x], w.tunnel[x] = sand, tunnel
+    w.grass[x] = (world & ~(rock | tree | water | sand | cave | tunnel)) | bare
+    w.path[x] = cave | tunnel
+    w.sand[x] = sand
+    w.tunnel[x] = tunnel
 
 
 @kernel

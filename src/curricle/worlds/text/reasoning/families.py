@@ -29,10 +29,12 @@ from typing import Any
 from curricle.errors import UsageError
 
 FILE = Path(__file__).with_name("families.json")
-LEVELS, AHEAD = 5, 3
+LEVELS = 5
+AHEAD = 3
 SIZE = 2**31
 """Tasks a family has at a level, by number."""
-TRIES, PATIENCE = 12, 10
+TRIES = 12
+PATIENCE = 10
 LOW = 0.5
 """Scorers give grains for the right form or for answers that hold the right one; what is below this is nothing."""
 NUMBERLESS = (
@@ -53,7 +55,8 @@ HEDGES = ("{0} or maybe something else entirely", "{0} or {1}", "{1} or {0}", "{
 """The right answer, and that of another task."""
 JOINED = ("{0}{1}", "{0}|{1}", "{0}_{1}", "{0}.{1}", "{0}:{1}")
 """The same with nothing between them that parts them: some scorers read the beginning only."""
-HEDGED, TOO_STRICT = "a hedge scores", "to be strict refuses a right answer"
+HEDGED = "a hedge scores"
+TOO_STRICT = "to be strict refuses a right answer"
 ENDLESS = re.compile(r"s?nan|inf(?:inity)?")
 PART = re.compile(r"\w+(?:[.:]\w+)*")
 FRACTION = re.compile(r"\\[dt]?frac")
@@ -129,7 +132,8 @@ def endless(text: str) -> bool:
 def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES, strict: str | None = None) -> str:
     """Why a family is no good at a level, in words; empty where it is."""
     try:
-        puzzles, again = dataset(family, level, ahead), dataset.__wrapped__(family, level, ahead)
+        puzzles = dataset(family, level, ahead)
+        again = dataset.__wrapped__(family, level, ahead)
         numbers = [SIZE // tries * i + 17 for i in range(tries)]
         entries = [puzzle(family, level, ahead, number) for number in numbers]
         same = all(again[n]["question"] == e["question"] for n, e in zip(numbers, entries, strict=True))

@@ -53,7 +53,8 @@ class ReasoningSetting(knobs.Setting):
     @model_validator(mode="after")
     def _level_exists(self) -> Self:
         family = FAMILIES.get(self.family, {"levels": LEVELS, "ahead": AHEAD})
-        highest, most = family["levels"] - 1, family["ahead"]
+        highest = family["levels"] - 1
+        most = family["ahead"]
         if self.level > highest:
             raise ValueError(f"level = {self.level} is too high: the highest of {self.family} is {highest}")
         most = most if self.level < highest else 0
@@ -98,7 +99,8 @@ class Reasoning(TaskWorld):
             if family == "any":
                 names = [name for name, f in FAMILIES.items() if f["group"] == GROUPS[(first + i) % len(GROUPS)]]
                 family = names[int(generator(seed, "family", i).integers(len(names)))]
-            highest, most = FAMILIES[family]["levels"] - 1, FAMILIES[family]["ahead"]
+            highest = FAMILIES[family]["levels"] - 1
+            most = FAMILIES[family]["ahead"]
             level = min(setting.level, highest)
             made.append(self._draw(family, level, min(setting.ahead, most) if level < highest else 0, seed, i))
         return made

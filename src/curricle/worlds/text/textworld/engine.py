@@ -83,9 +83,13 @@ def _options(plan: Plan) -> Any:
     options = textworld().GameOptions()
     options.kb = textworld().generator.KnowledgeBase.default()  # read once; reading it takes longer than making a game
     options.seeds = plan.number
-    options.nb_rooms, options.nb_objects = plan.rooms, plan.objects
-    options.quest_length, options.quest_breadth = plan.length, 1  # this also sets the depth, which must not be less
-    options.grammar.theme, options.grammar.only_last_action = plan.theme, not plan.every_step
+    options.nb_rooms = plan.rooms
+    options.nb_objects = plan.objects
+    # this also sets the depth, which must not be less
+    options.quest_length = plan.length
+    options.quest_breadth = 1
+    options.grammar.theme = plan.theme
+    options.grammar.only_last_action = not plan.every_step
     return options
 
 

@@ -24,7 +24,9 @@ LONGEST = 100_000
 """Characters; nobody needs more for a few calls."""
 MOST = 64
 WORDS = {"true": True, "false": False, "null": None}
-OPEN, CLOSE, FENCE = "<tool_call>", "</tool_call>", "```"
+OPEN = "<tool_call>"
+CLOSE = "</tool_call>"
+FENCE = "```"
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,15 @@ from curricle.worlds.text.tools.schema import Tool
 from curricle.worlds.text.tools.simulators import SIMULATORS
 from curricle.worlds.text.tools.simulators.base import STARTS
 
-MOST_TOOLS, MOST_CALLS, MOST_DIGITS, MOST_WORDS = 8, 6, 6, 6
+MOST_TOOLS = 8
+MOST_CALLS = 6
+MOST_DIGITS = 6
+MOST_WORDS = 6
 DIGITS = tuple("0123456789")
 CALL = re.compile(r"(?:call|lacks): (\w+)\((.*)$")
 NUMBER = re.compile(r"=(\d*)$")
-LINE, QUOTED = Span(until="\n", never="`", blank=False), Span(until='"', never="\n\\`")
+LINE = Span(until="\n", never="`", blank=False)
+QUOTED = Span(until='"', never="\n\\`")
 
 
 def follows(said: str, named: bool = False) -> Sequence[str] | Span:
@@ -66,7 +70,8 @@ def _line(before: Sequence[str], named: bool) -> list[str]:
     calls = sum(line.startswith("call: ") for line in before)
     if before[-1].startswith(("answer: ", "lacks: ")):
         return [""]
-    tools, request = _tools(before[0]), _request(before) if named else ""
+    tools = _tools(before[0])
+    request = _request(before) if named else ""
     lines = [f"call: {name}(" for name, tool in tools.items() if _fits(tool, request)] if calls < MOST_CALLS else []
     if not calls and not before[0].startswith("simulator: "):
         lines += [f"lacks: {name}(" for name, tool in TOOLS.items() if name not in tools and _fits(tool, request)]
@@ -88,7 +93,8 @@ def _argument(tool: Tool, said: str, request: str) -> Sequence[str] | Span:
     if said.count('"') % 2:
         new = [span for span in _spans(request) if span not in said.split('"')[1::2]]  # nobody goes from Oslo to Oslo
         return [f'{span}"' for span in new or _spans(request)] if request else QUOTED
-    properties, required = tool["parameters"]["properties"], tool["parameters"].get("required", [])
+    properties = tool["parameters"]["properties"]
+    required = tool["parameters"].get("required", [])
     given = re.findall(r"(\w+)=", re.sub(r'"[^"]*"', "", said))
     starts = [s for name in properties if name not in given for s in _starts(name, properties[name], request)]
     ends = [] if set(required) - set(given) else [")\n"]

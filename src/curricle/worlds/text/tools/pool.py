@@ -99,7 +99,8 @@ def _with_state(draw: Draw, steps: int, ask: bool) -> Item:
         return Item(
             simulator=simulator.name, start=start, request=question.request, calls=calls, answer=question.answer
         )
-    requests, calls = [], []
+    requests = []
+    calls = []
     for _ in range(steps):
         chore = simulator.chore(state, draw)
         for call in chore.calls:

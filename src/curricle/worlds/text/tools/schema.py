@@ -68,7 +68,8 @@ def schema_fault(schema: Json, depth: int = 0) -> str:
     kind = schema.get("type")
     if kind is not None and (not isinstance(kind, str) or kind not in KINDS):
         return f"{shown(kind)} is no type; there are {', '.join(KINDS)}"
-    properties, required = schema.get("properties", {}), schema.get("required", [])
+    properties = schema.get("properties", {})
+    required = schema.get("required", [])
     if not isinstance(properties, Mapping) or not isinstance(required, list):
         return "properties are an object and required is a list"
     if any(not isinstance(name, str) or name not in properties for name in required):
@@ -82,7 +83,8 @@ def schema_fault(schema: Json, depth: int = 0) -> str:
 
 def value_fault(schema: Json, value: Json, where: str, depth: int = 0) -> str:
     """Why a value does not fit a schema; empty where it does."""
-    kind, choices = schema.get("type"), schema.get("enum")
+    kind = schema.get("type")
+    choices = schema.get("enum")
     if (kind and not isinstance(value, KINDS[kind])) or (isinstance(value, bool) and kind not in (None, "boolean")):
         return f"{where} must be of type {kind}, not {shown(value)}"
     if isinstance(value, float) and not math.isfinite(value):

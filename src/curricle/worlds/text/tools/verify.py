@@ -29,9 +29,11 @@ FORMS = ("{}", "<answer>{}</answer>", "<tool_call>{}</tool_call>", "```\n{}\n```
 QUOTED = re.compile(
     r"""(?<!\w)(?:"([^"\n]+)"|'([^'\n]+)'|`([^`\n]+)`|\u201c([^\u201d\n]+)\u201d|\u2018([^\u2019\n]+)\u2019)(?!\w)"""
 )
-FLOOR, ECHOED = 0.5, 0.3
+FLOOR = 0.5
+ECHOED = 0.3
 """Up to which an answer's likeness counts as none, and above which an echo of the request is too much."""
-BRACKET, MOST = re.compile(r"[\[{]"), 100
+BRACKET = re.compile(r"[\[{]")
+MOST = 100
 """Where JSON may begin in a request, and at how many places at most: each is tried."""
 Likeness = Callable[[str, str], float]
 
@@ -194,7 +196,8 @@ def _finite(data: Json) -> bool:
 
 def _gold_run(item: Item) -> str:
     """Why gold's calls do not run on the simulator, or change nothing though nothing else is asked for."""
-    simulator, state = SIMULATORS[item.simulator], _begun(item.simulator, item.start)
+    simulator = SIMULATORS[item.simulator]
+    state = _begun(item.simulator, item.start)
     for gold in item.calls:
         state, result = simulator.run(state, gold.call)
         if "error" in result:
@@ -227,7 +230,8 @@ def _looked(item: Item, said: Sequence[str]) -> bool:
 
 def _results(item: Item, said: Sequence[str]) -> Iterator[Mapping[str, Json]]:
     """What comes of each call of some turns."""
-    simulator, state = SIMULATORS[item.simulator], _begun(item.simulator, item.start)
+    simulator = SIMULATORS[item.simulator]
+    state = _begun(item.simulator, item.start)
     for text in said:
         for call in _readable(text):
             state, result = simulator.run(state, call)
@@ -237,7 +241,8 @@ def _results(item: Item, said: Sequence[str]) -> Iterator[Mapping[str, Json]]:
 def _play(item: Item, said: Sequence[str], calls: Sequence[Call]) -> list[Json]:
     """The results of the last turn's calls, after all turns before it."""
     simulator = SIMULATORS[item.simulator]
-    state, results = _after(item, said), []
+    state = _after(item, said)
+    results = []
     for call in calls:
         state, result = simulator.run(state, call)
         results.append(result)
@@ -246,7 +251,8 @@ def _play(item: Item, said: Sequence[str], calls: Sequence[Call]) -> list[Json]:
 
 def _after(item: Item, said: Sequence[str]) -> State:
     """The state after all calls of some turns."""
-    simulator, state = SIMULATORS[item.simulator], _begun(item.simulator, item.start)
+    simulator = SIMULATORS[item.simulator]
+    state = _begun(item.simulator, item.start)
     for text in said:
         for call in _readable(text):
             state, _ = simulator.run(state, call)

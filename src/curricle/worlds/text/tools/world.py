@@ -205,7 +205,8 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
 
     def _draw(self, setting: ToolsSetting, n: int, seed: int) -> Iterable[Item]:
         """Base tasks, each drawn when it is asked for."""
-        held_out, about = is_for_test(seed), SKILLS if setting.about == "any" else (setting.about,)
+        held_out = is_for_test(seed)
+        about = SKILLS if setting.about == "any" else (setting.about,)
         if self._items:
             return self._from_data(about, n, seed, held_out)
         if self.options.base and not held_out and setting.values == self._pool.values:

@@ -52,7 +52,8 @@ class Bank(Simulator):
     def chore(self, state: State, draw: Draw) -> Chore:
         """Transfer, pay or freeze; bills and balances have to be looked up."""
         source, target = draw.some(list(state["accounts"]), 2)
-        balance, open_bills = state["accounts"][source], [bill for bill in state["bills"] if not bill["paid"]]
+        balance = state["accounts"][source]
+        open_bills = [bill for bill in state["bills"] if not bill["paid"]]
         kind = draw.number(0, 3)
         if kind == 0 and open_bills:
             bill = draw.one(open_bills)

@@ -51,7 +51,8 @@ class Draw:
     """Draws of one task: from a generator, and from the words of its side of the train and held-out split."""
 
     def __init__(self, rng: np.random.Generator, held_out: bool) -> None:
-        self.rng, self.held_out = rng, held_out
+        self.rng = rng
+        self.held_out = held_out
 
     def one(self, values: "list[Json] | tuple[Json, ...]") -> Json:
         """Any of some values."""

@@ -68,7 +68,9 @@ class Calendar(Simulator):
             )
             return Chore(request, (Call("add_event", {"title": title, "day": day, "hour": hour}),))
         event = draw.one(state["events"])
-        title, look, number = event["title"], Call("list_events", {}), {"event_id": event["id"]}
+        title = event["title"]
+        look = Call("list_events", {})
+        number = {"event_id": event["id"]}
         if kind == 1:
             request = draw.say(
                 "move {0} to {1} at {2}|reschedule {0}: {1}, {2} o'clock|{0} has to be on {1} at {2}|"
@@ -87,7 +89,8 @@ class Calendar(Simulator):
 
     def question(self, state: State, draw: Draw) -> Question:
         """On which day or at what hour something is, or what is on at a time."""
-        event, kind = draw.one(state["events"]), draw.number(0, 2)
+        event = draw.one(state["events"])
+        kind = draw.number(0, 2)
         if kind == 0:
             request = draw.say(
                 "On which day is {0}?|What day do I have {0}?|{0}: on what day is it?|Tell me the weekday of {0}.",

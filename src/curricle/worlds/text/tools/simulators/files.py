@@ -90,7 +90,8 @@ class Files(Simulator):
 
     def _write_note(self, state: State, draw: Draw) -> Chore:
         folder = draw.one(list(state["folders"]))
-        file, text = f"{draw.name(STEMS)}_{draw.number(100, 999)}_new.txt", f"Buy {draw.name(TOPICS)}"
+        file = f"{draw.name(STEMS)}_{draw.number(100, 999)}_new.txt"
+        text = f"Buy {draw.name(TOPICS)}"
         request = draw.say(
             "write '{2}' into a new file {1} in {0}|make a file {1} in {0} that says '{2}'|"
             "{0} gets a file {1} with '{2}' in it|leave a note {1} in {0} with the text '{2}'",

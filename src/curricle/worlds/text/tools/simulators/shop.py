@@ -73,7 +73,8 @@ class Shop(Simulator):
                 address,
             )
             return Chore(request, (Call("check_out", {"address": address}),))
-        number, quantity = draw.one(absent or list(state["products"])), draw.number(1, 3)
+        number = draw.one(absent or list(state["products"]))
+        quantity = draw.number(1, 3)
         request = draw.say(
             "put {1} of the {0} into my cart|add the {0} to my cart, quantity {1}|I want {1} of the {0} in my cart|"
             "my cart needs {1} of the {0}",
@@ -84,7 +85,8 @@ class Shop(Simulator):
 
     def question(self, state: State, draw: Draw) -> Question:
         """A price, or the stock."""
-        number, kind = draw.one(list(state["products"])), draw.one(("price", "stock"))
+        number = draw.one(list(state["products"]))
+        kind = draw.one(("price", "stock"))
         price = "What does the {0} cost?|How much is the {0}?|What is the price of the {0}?|{0}: its price?"
         stock = (
             "How many of the {0} are there?|What is the stock of the {0}?|How many of the {0} has the shop?|"
@@ -105,7 +107,8 @@ def _search(state: State, number: str) -> Call:
 def _add(state: State, product_id: str, quantity: int) -> str:
     if product_id not in state["products"]:
         raise Refused(f"there is no product {shown(product_id)}")
-    wanted, stock = state["cart"].get(product_id, 0) + quantity, state["products"][product_id]["stock"]
+    wanted = state["cart"].get(product_id, 0) + quantity
+    stock = state["products"][product_id]["stock"]
     if quantity < 1 or wanted > stock:
         raise Refused(f"a quantity from 1 to {stock} can be in the cart")
     state["cart"][product_id] = wanted

@@ -84,7 +84,8 @@ def _gold(name: str, given: Mapping[str, list[Json]], tools: Mapping[str, Tool])
     must be given loses its type in the schema.
     """
     parameters = tools[name]["parameters"]
-    properties, required = parameters.get("properties", {}), parameters.get("required", [])
+    properties = parameters.get("properties", {})
+    required = parameters.get("required", [])
     accepted: dict[str, list[Json]] = {}
     for key, values in given.items():
         whole = [one for value in values if value != "" for one in _flat(value)]
