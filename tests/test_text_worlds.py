@@ -382,7 +382,8 @@ def test_commands_are_read(text, wanted):
 )
 def test_a_missing_package_is_named(module, call):
     code = f"import sys; sys.modules[{module!r}] = None\n"
-    code += "from curricle.worlds.text.reasoning import families\nfrom curricle.worlds.text.textworld import engine\n"
+    code += "from curricle.worlds.text.reasoning import families\n"
+    code += "from curricle.worlds.text.textworld import engine\n"
     code += call
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "pip install 'curricle[text]'" in done.stderr and UsageError.__name__ in done.stderr
