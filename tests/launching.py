@@ -24,7 +24,7 @@ from curricle.llm.models.shards import whole
 from curricle.records import Message
 from curricle.scale import ranks
 
-WARM = ["launching", "trl.trainer.grpo_trainer", "peft", "datasets", "torch.distributed.fsdp", "deepspeed"]
+WARM = ["launching", "trl.trainer.grpo_trainer", "peft", "datasets", "torch.distributed.fsdp"]
 PATIENCE = 300
 WORDS = ["aye", "b", "cat", "on and on", "zoo", "d", "e", "", "fog", "aye", "h", "i", "bee", "k", "cat", "m"]
 """What is said in answer to the rows of an update; first letters decide what is right."""
@@ -59,8 +59,7 @@ class Scripted(GRPO):
         ranks.ask(self.number, "keep_own", folder=folder)
         with torch.no_grad():
             found = {name: whole(p).float().numpy().copy() for name, p in self.causal.trained()}
-        optimizer = getattr(self.causal.optimizer, "optimizer", self.causal.optimizer)  # inside of DeepSpeed's
-        moments = [state["exp_avg"] for state in optimizer.state.values()]
+        moments = [state["exp_avg"] for state in self.causal.optimizer.state.values()]
         held = sum((m.to_local() if hasattr(m, "to_local") else m).numel() for m in moments)
         safetensors.numpy.save_file(found, Path(folder) / f"own-{ranks.number()}.safetensors")
         (Path(folder) / f"held-{ranks.number()}").write_text(str(held))

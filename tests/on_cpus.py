@@ -2,22 +2,13 @@
 
 Ranks on CPUs are of the type MULTI_CPU, and accelerate's state looks at its FSDP plugin for types of accelerators only.
 Here it notes the plugin for them, too. All else is the real code of accelerate, TRL and torch, which runs over gloo.
-DeepSpeed needs no such help, but a word that it is to use CPUs, and it is kept from building a faster way of its own
-between processes of one machine, which takes longer than all these tests.
 """
-
-import importlib.util
-import os
-
-os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 
 def allow(fsdp: bool = True) -> None:
     from accelerate.state import AcceleratorState, PartialState
     from accelerate.utils import DistributedType
 
-    if importlib.util.find_spec("deepspeed"):
-        importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     if not fsdp:
         return
     begin = AcceleratorState.__init__

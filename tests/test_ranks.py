@@ -216,7 +216,7 @@ def test_refusals_name_the_value_before_anything_is_written(tmp_path, monkeypatc
         GRPO(Pick(), GRPOOptions(**model))
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "false")
     monkeypatch.setenv("ACCELERATE_USE_MEGATRON_LM", "true")
-    with pytest.raises(AgentError, match=r"ACCELERATE_USE_MEGATRON_LM=true: .* use FSDP or DeepSpeed"):
+    with pytest.raises(AgentError, match=r"ACCELERATE_USE_MEGATRON_LM=true: megatron is not supported; .* use FSDP"):
         GRPO(Pick(), GRPOOptions(**model))
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "0")

@@ -3,7 +3,6 @@
 import functools
 import importlib
 import logging
-import os
 from typing import Any
 
 from curricle.errors import ModelError
@@ -13,10 +12,6 @@ LOG = logging.getLogger("curricle")
 
 def needed(name: str) -> Any:
     """Import a package of the `llm` extra, or say how to get it."""
-    import torch  # late: commands without a model do without it
-
-    if not torch.cuda.is_available():  # several of them import DeepSpeed, which else prints that it found no GPU
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     try:
         return importlib.import_module(name)
     except ImportError as error:

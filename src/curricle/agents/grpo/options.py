@@ -38,7 +38,7 @@ class LearningOptions(CausalOptions):
     most_tokens: int = Field(256, ge=1, description="Most tokens of one reply.")
     trl: FrozenMap[str, Any] = Field(
         Frozen(),
-        description="More settings of TRL's GRPOConfig: fsdp, deepspeed, use_vllm, gradient_checkpointing, ...",
+        description="More settings of TRL's GRPOConfig: fsdp, use_vllm, gradient_checkpointing, ...",
     )
 
 

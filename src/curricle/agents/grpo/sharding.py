@@ -1,17 +1,15 @@
-"""Sharing: what ranks hold of an agent's model. All of it each, or a part, by accelerate's FSDP2 or DeepSpeed's ZeRO.
+"""Sharing: what ranks hold of an agent's model. All of it each, or a part, by accelerate's FSDP2.
 
-Parts are asked for in TRL's words (`fsdp`, `deepspeed` in `agent.trl`) or accelerate's (`accelerate launch --use_fsdp`,
-`--use_deepspeed`, a config file of its own), and cut by accelerate. Ours is only when: before anything is loaded or
-learnt, once, so that one optimiser lasts as long as its agent and is in its checkpoints (`llm/shards.py`).
+A user asks for parts in TRL's words (`fsdp` in `agent.trl`) or in accelerate's (`accelerate launch --use_fsdp`, or its
+config file), and accelerate cuts the model. We only say when: once, before anything is loaded or learnt, so that one
+optimiser lasts as long as its agent and is in its checkpoints (`llm/models/shards.py`).
 """
 
 import dataclasses
-import importlib.util
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +53,7 @@ def refuse(options: LearningOptions, warm: int) -> None:
     """Refuse what ranks cannot share out."""
     count = ranks.count()
     width = options.group * options.tasks
-    (way, said) = asked(options.trl)
+    way, said = asked(options.trl)
     if width % count:
         raise AgentError(
             f"group * tasks = {options.group} * {options.tasks} = {width} rollouts of an update cannot be shared out "
@@ -68,12 +66,8 @@ def refuse(options: LearningOptions, warm: int) -> None:
         )
     if options.trl.get("fsdp_config") and way != FSDP:
         raise AgentError(f"trl = {{'fsdp_config': {options.trl['fsdp_config']!r}}} does nothing without fsdp = true")
-    if way not in ("", FSDP, DEEPSPEED):
-        raise AgentError(f"{said}: {way} has a model and an optimiser of its own; use FSDP or DeepSpeed instead")
-    if count == 1 and way == DEEPSPEED and not options.trl.get(way):
-        raise AgentError(f"{said} for one process, which holds all of the model anyway: start it without, or several")
-    if way == DEEPSPEED and count > 1:
-        _refuse_deepspeed(said, warm)
+    if way not in ("", FSDP):
+        raise AgentError(f"{said}: {way} is not supported; leave it out, or use FSDP instead (fsdp = true)")
     if way == FSDP and count > 1:
         _refuse_fsdp(said, options, warm)
 
@@ -102,16 +96,6 @@ def _refuse_fsdp(said: str, options: LearningOptions, warm: int) -> None:
         )
 
 
-def _refuse_deepspeed(said: str, warm: int) -> None:
-    if importlib.util.find_spec(DEEPSPEED) is None:
-        raise AgentError(f"{said} needs DeepSpeed: pip install 'curricle[deepspeed]'")
-    if warm:
-        raise AgentError(
-            f"{said}, warm = {warm}: imitation makes steps of its own, and DeepSpeed's optimiser makes none but with "
-            "TRL's updates; set [agent] warm = 0, or use fsdp instead"
-        )
-
-
 def alone(options: LearningOptions) -> LearningOptions:
     """Options for one process, which has nobody to share with."""
     way, said = asked(options.trl)
@@ -119,7 +103,7 @@ def alone(options: LearningOptions) -> LearningOptions:
         return options
     LOG.warning("%s is for several ranks: one process holds all of the model", said)
     os.environ["ACCELERATE_USE_FSDP"] = "false"  # accelerate would take apart what one process holds, too
-    kept = {name: value for name, value in options.trl.items() if name not in (FSDP, "fsdp_config", DEEPSPEED)}
+    kept = {name: value for name, value in options.trl.items() if name not in (FSDP, "fsdp_config")}
     return options.model_copy(update={"trl": Frozen(kept)})
 
 
@@ -127,7 +111,7 @@ def take_apart(trainer: Any, causal: Causal, added: Mapping[str, Any]) -> Any:
     """Leave this rank its part of a model, of its optimiser and of its reference; returns the reference to ask."""
     way, said = asked(added)
     try:
-        found = _by_deepspeed(trainer, causal, said) if way == DEEPSPEED else _by_fsdp(trainer, causal, said)
+        found = _by_fsdp(trainer, causal, said)
     except (AssertionError, ImportError, KeyError, TypeError, ValueError) as error:
         words = " ".join(str(error).split()) or type(error).__name__
         raise AgentError(f"{said}: {way} refuses to take {causal.options.model!r} apart: {words}") from error
@@ -151,36 +135,6 @@ def _by_fsdp(trainer: Any, causal: Causal, said: str) -> Any:
     return None if causal.frozen is None else prepare(trainer.accelerator, causal.frozen)
 
 
-def _by_deepspeed(trainer: Any, causal: Causal, said: str) -> Any:
-    known = needed("transformers.integrations.deepspeed")
-    prepare = needed("trl.models").prepare_deepspeed
-    given = trainer.accelerator.state.deepspeed_plugin.hf_ds_config.config
-    if both := sorted({"optimizer", "scheduler"} & given.keys()):
-        raise AgentError(f"{said}: leave out its {both[0]}: [agent] rate and decay decide what ours is")
-    try:
-        known.deepspeed_init(trainer, num_training_steps=1)  # fills in what the config leaves to us
-        engine, trainer.optimizer = trainer.accelerator.prepare(causal.model, causal.optimizer)
-        _same_manner(engine, trainer.args, said)
-        trainer.model_wrapped = engine
-        causal.optimizer = engine.optimizer
-        return None if causal.frozen is None else prepare(causal.frozen, trainer.accelerator)
-    finally:
-        known.unset_hf_deepspeed_config()
-
-
-def _same_manner(engine: Any, args: Any, said: str) -> None:
-    """Refuse an engine that would not learn as plain ranks do."""
-    stage = engine.zero_optimization_stage()
-    if stage not in (1, 2, 3):
-        raise AgentError(f"{said}: its ZeRO stage is {stage}; write 1, 2 or 3 there")
-    for name, theirs, ours in (
-        ("gradient_accumulation_steps", engine.gradient_accumulation_steps(), args.gradient_accumulation_steps),
-        ("gradient_clipping", engine.gradient_clipping(), args.max_grad_norm),
-    ):
-        if theirs != ours:
-            raise AgentError(f"{said}: its {name} is {theirs}, but here it is {ours}; write {name!r}: 'auto' there")
-
-
 def _last(accelerator: Any) -> None:
     """Let a preparation last: transformers' Trainer would free it, and make another one, each time it trains."""
     prepare = accelerator.prepare
@@ -198,20 +152,3 @@ def _last(accelerator: Any) -> None:
 
     accelerator.prepare = once
     accelerator.free_memory = free
-
-
-@contextmanager
-def passing(trainer: Any) -> Iterator[None]:
-    """Let transformers and TRL know of DeepSpeed while the model that it took apart computes, and only then.
-
-    Otherwise whatever else is loaded would come in partitions, too, and replies would be drawn in step by all ranks.
-    """
-    if not trainer.is_deepspeed_enabled:
-        yield
-        return
-    known = needed("transformers.integrations.deepspeed")
-    known.set_hf_deepspeed_config(trainer.accelerator.state.deepspeed_plugin.hf_ds_config)
-    try:
-        yield
-    finally:
-        known.unset_hf_deepspeed_config()

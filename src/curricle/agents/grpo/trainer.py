@@ -188,8 +188,7 @@ def _trainer(owner: Grpo) -> Any:
                     return *scored(some, model), None
 
             many = LIGHTER * count if alone and not torch.is_grad_enabled() else count
-            with sharing.passing(self):
-                parts = [passed(slice(start, start + many)) for start in range(0, len(ids), many)]
+            parts = [passed(slice(start, start + many)) for start in range(0, len(ids), many)]
             odds, entropies, losses = zip(*parts, strict=True)
             entropy = torch.cat(entropies) if named.get("compute_entropy") else None
             return torch.cat(odds), entropy, None if losses[0] is None else torch.stack(losses).mean()

@@ -23,7 +23,7 @@ from curricle.llm.extras import needed
 from curricle.llm.generate.decoding import Decoder, Tell, suits
 from curricle.llm.models.attention import unmended
 from curricle.llm.models.causal import Causal
-from curricle.llm.models.shards import WRAPPED, gathered, named, whole
+from curricle.llm.models.shards import WRAPPED, named, whole
 
 Kind = Literal["auto", "plain", "static", "continuous"]
 
@@ -217,6 +217,5 @@ def _copy_over(model: Any, speaker: Any) -> None:
         base = sources.get(f"{layer}.base_layer.{leaf}")
         weight = whole(sources[prefix + name] if base is None else base)
         if base is not None and leaf == "weight" and not layers[layer].disable_adapters:
-            with gathered([p for p in layers[layer].parameters() if p is not base]):
-                weight = weight + whole(layers[layer].get_delta_weight(model.active_adapter))
+            weight = weight + whole(layers[layer].get_delta_weight(model.active_adapter))
         target.copy_(weight)

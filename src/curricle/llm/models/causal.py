@@ -26,7 +26,7 @@ from pydantic import Field
 from curricle.errors import ModelError, RunDamaged
 from curricle.llm.embedded.unpack import unpacked
 from curricle.llm.extras import needed
-from curricle.llm.models import shards, zero
+from curricle.llm.models import shards
 from curricle.llm.models.attention import mend
 from curricle.llm.models.norms import fused
 from curricle.records import Options
@@ -137,11 +137,6 @@ class Causal:
     def _beginnings(self) -> Iterator[tuple[str, Any, Any]]:
         """What is trained, by name, beside what it began as, which from now on lies in a place of its own."""
         if self.options.lora and not self.begun:
-            if any(zero.is_partition(p) for p in self.model.parameters()):
-                raise ModelError(
-                    f"{self.who}: it was warmed up, and with lora = {self.options.lora} that is kept as another "
-                    "adapter, which DeepSpeed's ZeRO 3 knows nothing of; use ZeRO 2 or fsdp instead"
-                )
             with torch.random.fork_rng():
                 self.model.add_adapter(REFERENCE, self.model.peft_config["default"])
             self.model.set_adapter("default")
@@ -162,7 +157,7 @@ class Causal:
         found: Arrays = {}
         begun = {name: began for name, _, began in self._beginnings()} if self.begun else {}
         for name, p in self.trained():
-            held = {"weight": shards.weight(p), **shards.memory(self.optimizer, p)}
+            held = {"weight": shards.whole(p), **shards.memory(self.optimizer, p)}
             if begun:
                 held["origin"] = shards.whole(begun[name])
             if ranks.number() == 0:
@@ -173,7 +168,7 @@ class Causal:
         """Take up what `arrays` gave; of several ranks all ask, and take up what the leader has."""
         for name, p in self.trained() if ranks.number() == 0 else ():  # whatever is refused is so before others wait
             stored = arrays.get(f"weight/{name}")
-            if stored is None or stored.shape != shards.shape(p):
+            if stored is None or stored.shape != tuple(p.shape):
                 raise RunDamaged(f"checkpoint {folder} does not fit {self.who} with model {self.options.model!r}")
         steps = {name: arrays[f"step/{name}"] for name, _ in self.trained() if f"step/{name}" in arrays}
         steps = ranks.told(steps) if self.shared else steps
