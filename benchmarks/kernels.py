@@ -209,7 +209,7 @@ def compile_all(images: int, only: str) -> None:
 
 
 def _convolution(images: int, inward: int, outward: int, side: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Pictures, filters and a slope, channels-last."""
+    """Pictures, filters and a gradient, channels-last."""
     shapes = (images, inward, side, side), (outward, inward, 3, 3), (images, outward, side, side)
     made = [torch.randn(shape, device="cuda").bfloat16().to(memory_format=torch.channels_last) for shape in shapes]
     return made[0], made[1], made[2]

@@ -4,8 +4,8 @@
     python scripts/same_bytes.py REV --only tools    some of them
 
 REV is checked out as a git worktree in a cache inside the repository's git folder, and its runs are kept there: only
-the working tree is run again the next time. Run folders are compared without timings. Their configs are compared after the
-working tree has read the old one, so renamed and removed keys count as equal where the new tree understands the old
+the working tree is run again the next time. Run folders are compared without timings. Their configs are compared after
+the working tree has read the old one, so renamed and removed keys count as equal where the new tree understands the old
 ones. Some runs are also killed half-way and resumed by the working tree, begun by the old tree or by the new one.
 Prints one line a run and exits with 0 only if all are equal.
 """

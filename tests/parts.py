@@ -45,7 +45,7 @@ def quiet(done, metrics):
 
 
 class Bench:
-    """A workshop without a run: trials score a design by its first number, exchanges are kept in a list."""
+    """A context without a run: trials score a design by its first number, exchanges are kept in a list."""
 
     def __init__(self, world):
         self.world, self.exchanges, self.trials, self.figures = world, [], [], []

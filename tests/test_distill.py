@@ -11,7 +11,7 @@ from test_ppo import count, saved
 from curricle.agents.distill.agent import Distill, DistillOptions, Remembering
 from curricle.agents.distill.matching import match, transport
 from curricle.agents.distill.window import Episode, Window, capacity, episodes, matching, prediction, roomy
-from curricle.agents.networks.spaces import parts_of
+from curricle.agents.networks.spaces import input_specs
 from curricle.agents.ppo.practice import Course
 
 SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 16, "every": 2, "passes": 2}
@@ -66,13 +66,13 @@ def test_the_same_vectors_find_each_other():
 
 
 def test_the_network_is_the_papers():
-    pixels = parts_of(gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8), "test")
+    pixels = input_specs(gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8), "test")
     shape = {"channels": (64, 128, 128), "blocks": 2, "width": 256, "hidden": 1024, "keep": 0.99}
     assert count(Remembering(pixels, gymnasium.spaces.Discrete(17), **shape)) == pytest.approx(9.23e6, rel=0.01)
 
 
 def test_memory_is_the_direction_of_the_last_unlock():
-    parts = parts_of(gymnasium.spaces.Discrete(3), "test")
+    parts = input_specs(gymnasium.spaces.Discrete(3), "test")
     net = Remembering(parts, gymnasium.spaces.Discrete(2), channels=(), blocks=0, width=4, hidden=2, keep=0.99)
     flag = torch.tensor([[True], [False]])
     memory, before, after = torch.ones(2, 2), torch.zeros(2, 2), torch.tensor([[3.0, 4.0], [1.0, 1.0]])
@@ -146,7 +146,7 @@ def test_every_episode_is_told_of_once_whichever_rollouts_it_lies_in():
     shown[..., 0] = rng.random((400, count)) < 0.3
     numbers = torch.arange(400 * count).view(400, count)
 
-    class Part:
+    class InputSpec:
         device = torch.device("cpu")
 
         def __init__(self):
@@ -158,7 +158,7 @@ def test_every_episode_is_told_of_once_whichever_rollouts_it_lies_in():
         ended = property(lambda self: ended[self.at])
         shown = property(lambda self: shown[self.at])
 
-    rollout = Part()
+    rollout = InputSpec()
     window, told, kept = Window(rollout, every * steps * count, before, 2), list[list[int]](), list[int]()
     for number in range(400 // steps):
         rollout.at = slice(number * steps, (number + 1) * steps)
@@ -180,22 +180,22 @@ def test_what_fills_a_lesson_up_teaches_nothing(most):
     world, runs = VAULT(), []
     design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.0}).values})
     for size in (int, roomy):
-        agent, slopes = Distill(world, DistillOptions(**SMALL | {"lanes": 1, "most": most, "steps": 64})), []
+        agent, gradients = Distill(world, DistillOptions(**SMALL | {"lanes": 1, "most": most, "steps": 64})), []
         agent._size = size
 
-        def step(slope, optimiser="adam", agent=agent, slopes=slopes):
+        def step(gradient, optimiser="adam", agent=agent, gradients=gradients):
             if optimiser != "adam":  # stands still, so that rounding does not grow from step to step
-                slopes.append((optimiser, slope.clone(), agent.network.scale.moments.clone()))
+                gradients.append((optimiser, gradient.clone(), agent.network.scale.moments.clone()))
 
         agent._step = step
         agent.practise([design], 512, seed=0, report=quiet)
-        runs.append(slopes)
+        runs.append(gradients)
     assert {kind for kind, *_ in runs[0]} == {"match", "predict"}
-    for (kind, slope, moments), (padded_kind, padded_slope, padded_moments) in zip(*runs, strict=True):
+    for (kind, gradient, moments), (padded_kind, padded_slope, padded_moments) in zip(*runs, strict=True):
         assert kind == padded_kind
-        assert torch.allclose(slope, padded_slope, rtol=1e-4, atol=1e-6)
+        assert torch.allclose(gradient, padded_slope, rtol=1e-4, atol=1e-6)
         assert torch.allclose(moments, padded_moments, rtol=1e-5)
-    assert any(slope.norm() > 0.01 for _, slope, _ in runs[0])
+    assert any(gradient.norm() > 0.01 for _, gradient, _ in runs[0])
 
 
 def test_it_learns_and_distils():

@@ -68,7 +68,7 @@ OBJECTIVE = """
 import json, sys
 import torch
 from curricle.agents import objective
-from curricle.agents.heads import Choice, Normaliser
+from curricle.agents.heads import Categorical, ValueNormaliser
 import gymnasium
 
 def far(count, actions, rows):
@@ -76,7 +76,7 @@ def far(count, actions, rows):
     torch.manual_seed(count)
     objective.ROWS = rows
     network = torch.nn.Module()
-    network.policy, network.scale = Choice(4, gymnasium.spaces.Discrete(actions)), Normaliser(0.9)
+    network.policy, network.scale = Categorical(4, gymnasium.spaces.Discrete(actions)), ValueNormaliser(0.9)
     logits, values = torch.randn(count, actions) * 2, torch.randn(count)
     batch = {"actions": torch.randint(actions, (count,)), "advantages": torch.randn(count)}
     batch["log_probs"] = logits.log_softmax(-1)[torch.arange(count), batch["actions"]] + 0.3 * torch.randn(count)
@@ -100,13 +100,13 @@ DRAWN = """
 import json
 import gymnasium, torch
 from curricle.agents import objective
-from curricle.agents.heads import Choice, Normaliser
+from curricle.agents.heads import Categorical, ValueNormaliser
 
 def far(count, actions):
     # actions that the kernel draws differently, and how far odds and values are from the plain ones
     torch.manual_seed(count)
     network = torch.nn.Module()
-    network.policy, network.scale = Choice(4, gymnasium.spaces.Discrete(actions)), Normaliser(0.9)
+    network.policy, network.scale = Categorical(4, gymnasium.spaces.Discrete(actions)), ValueNormaliser(0.9)
     network.scale.watch(3 + 2 * torch.randn(50))
     choice, noise = (2 * torch.randn(count, actions)).log_softmax(-1), torch.rand(count, 1)
     noise[:2] = torch.tensor([[0.0], [1.0]])[:count]
@@ -120,10 +120,10 @@ print(json.dumps([far(200, 17), far(1, 2), far(65, 6)]))
 WATCH = """
 import json
 import torch
-from curricle.agents.heads import Normaliser
+from curricle.agents.heads import ValueNormaliser
 from curricle.agents.kernels import watch
 
-plain, quick = Normaliser(0.9), torch.zeros(3)
+plain, quick = ValueNormaliser(0.9), torch.zeros(3)
 for count in (1, 100, 1500):
     targets = 5 + 3 * torch.randn(count)
     plain.watch(targets)
@@ -133,28 +133,29 @@ print(json.dumps([plain.moments.tolist(), quick.tolist()]))
 ADAM = """
 import json, math
 import torch
-from curricle.agents.hardware import Row, descend
+from curricle.agents.hardware import FlatParameters, descend
 
 def far(size, longest, steps):
     # how far weights and moments are from those of torch's Adam, after some steps
     torch.manual_seed(size)
     plain, quick = (torch.nn.Linear(size, 1, bias=False) for _ in range(2))
     quick.load_state_dict(plain.state_dict())
-    rows = [Row(plain), Row(quick)]
+    rows = [FlatParameters(plain), FlatParameters(quick)]
     adams = [torch.optim.Adam([row.whole], lr=1e-2, fused=True) for row in rows]
     for row, adam in zip(rows, adams):
         row.whole.grad = torch.zeros_like(row.whole)
         adam.step()
         for value in adam.state[row.whole].values():
             value.zero_()
-    twin = torch.zeros(size, dtype=torch.float16)  # the interpreter knows no bfloat16
+    bf16_copy = torch.zeros(size, dtype=torch.float16)  # the interpreter knows no bfloat16
     for step in range(steps):
-        slope = torch.randn(size) * 10 ** (step % 3 - 1)
-        rows[0].descend(slope, adams[0], longest)
+        gradient = torch.randn(size) * 10 ** (step % 3 - 1)
+        rows[0].descend(gradient, adams[0], longest)
         whole, state = rows[1].whole, adams[1].state[rows[1].whole]
-        length = torch.linalg.vector_norm(slope)
-        descend(whole.data, slope, length, state, adams[1].param_groups[0], longest, twin if step else None)
-    pairs = [(rows[0].whole.data, rows[1].whole.data), (rows[1].whole.data.half().float() * (steps > 1), twin.float())]
+        length = torch.linalg.vector_norm(gradient)
+        descend(whole.data, gradient, length, state, adams[1].param_groups[0], longest, bf16_copy if step else None)
+    pairs = [(rows[0].whole.data, rows[1].whole.data)]
+    pairs += [(rows[1].whole.data.half().float() * (steps > 1), bf16_copy.float())]
     pairs += [(adams[0].state[rows[0].whole][name], state[name]) for name in ("exp_avg", "exp_avg_sq", "step")]
     far = [float((a - b).abs().max() / a.abs().max().clamp(min=1e-9)) for a, b in pairs]
     return far + [float(rows[0].whole.data.std())]
@@ -165,7 +166,7 @@ JUDGED = """
 import json
 import numpy as np
 import torch
-from curricle.agents.rollout import gae, judged
+from curricle.agents.rollout import gae, gae_on_gpu
 
 def far(steps, count):
     # how far advantages and returns are from the plain ones; rows after the rollout stay as they were
@@ -174,7 +175,7 @@ def far(steps, count):
     ended = rng.random((steps, count)) < 0.2
     plain = gae(rewards, values[: steps + 1], ended, 0.95, 0.65)
     room = torch.full((2, steps + 2, count), 7.0)
-    judged(torch.from_numpy(rewards), torch.from_numpy(ended), torch.from_numpy(values), *room, 0.95, 0.65)
+    gae_on_gpu(torch.from_numpy(rewards), torch.from_numpy(ended), torch.from_numpy(values), *room, 0.95, 0.65)
     expected = (plain - plain.mean()) / (plain.std() + 1e-8), plain + values[:steps]
     return [float(np.abs(a - b.numpy()[:steps]).max()) for a, b in zip(expected, room)] + [float(room[:, steps:].std())]
 

@@ -128,7 +128,7 @@ class Wrong(Designer):
     id = "wrong-v1"
     design = Design(setting={})
 
-    def propose(self, brief, n, workshop):
+    def propose(self, brief, n, context):
         return self.design if self.design is None or isinstance(self.design, list) else [self.design]
 
 

@@ -12,8 +12,8 @@ from curricle import checkpoint, config
 from curricle.agents.episodes import Tally
 from curricle.agents.networks.embedding_bag import bag
 from curricle.agents.networks.encoders import Network, Symbols
-from curricle.agents.networks.heads import Choice, Gauss, Normaliser
-from curricle.agents.networks.spaces import parts_of
+from curricle.agents.networks.heads import Categorical, Gaussian, ValueNormaliser
+from curricle.agents.networks.spaces import input_specs
 from curricle.agents.ppo.agent import PPO, PPOOptions
 from curricle.agents.ppo.lane import Lane, Turns
 from curricle.agents.ppo.rollout import Rollout, gae
@@ -32,7 +32,7 @@ def count(network):
 
 def network(space, actions=None, **changes):
     given = {"channels": (64, 128, 128), "blocks": 2, "width": 256, "hidden": 1024, "keep": 0.99} | changes
-    return Network(parts_of(space, "test"), actions or gymnasium.spaces.Discrete(17), **given)
+    return Network(input_specs(space, "test"), actions or gymnasium.spaces.Discrete(17), **given)
 
 
 def test_advantages_by_hand():
@@ -64,7 +64,7 @@ def test_a_gain_beyond_the_clip_gives_no_gradient():
 
 
 def test_the_value_normaliser_forgets_as_it_should():
-    normaliser = Normaliser(0.99)
+    normaliser = ValueNormaliser(0.99)
     for _ in range(3):
         normaliser.watch(torch.tensor([1.0, 3.0]))
     mean, deviation = normaliser.scale()
@@ -105,12 +105,12 @@ def test_heads_agree_with_torch(discrete):
     torch.manual_seed(0)
     x, noise = torch.randn(20_000, 5), torch.rand(20_000, 1) if discrete else torch.randn(20_000, 2)
     if discrete:
-        head = Choice(5, gymnasium.spaces.Discrete(3))
+        head = Categorical(5, gymnasium.spaces.Discrete(3))
         torch.nn.init.normal_(head.linear.weight)
         choice = head(x)
         theirs, other = (torch.distributions.Categorical(logits=c) for c in (choice, choice.flip(0)))
     else:
-        head = Gauss(5, gymnasium.spaces.Box(-2, 2, (2,), np.float32))
+        head = Gaussian(5, gymnasium.spaces.Box(-2, 2, (2,), np.float32))
         choice = head(x)
         theirs, other = (
             torch.distributions.Independent(torch.distributions.Normal(c[:, :2], c[:, 2:].exp()), 1)

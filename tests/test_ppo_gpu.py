@@ -47,7 +47,7 @@ def test_weights_in_bfloat16_follow_the_weights(tmp_path):
     agent.save(tmp_path)
     other.load(tmp_path)
     for row in (agent.row, other.row):
-        assert torch.equal(row.twin, row.whole.data.bfloat16())
+        assert torch.equal(row.bf16_copy, row.whole.data.bfloat16())
     before = agent.row.whole.data.clone()
     for one in (agent, other):
         one.practise([world.unaltered()], 192, seed=1, report=quiet)

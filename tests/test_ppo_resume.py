@@ -84,7 +84,7 @@ def test_a_lane_that_fails_is_heard(processes):
         meeting.meet(lane, lambda brought: None)
 
     with pytest.raises(AgentError, match="lane 1 has had enough"):
-        team.work_together(3, faulty, processes=processes)
+        team.run_workers(3, faulty, processes=processes)
 
 
 def test_a_worlds_own_errors_are_told_from_a_lost_lane():
@@ -97,11 +97,11 @@ def test_a_worlds_own_errors_are_told_from_a_lost_lane():
         meeting.meet(lane, lambda brought: None)
 
     with pytest.raises(AgentError, match=r"a lane of the agent failed:(.|\n)*the server hung up"):
-        team.work_together(2, partial(faulty, ConnectionResetError("the server hung up")), processes=True)
+        team.run_workers(2, partial(faulty, ConnectionResetError("the server hung up")), processes=True)
     for error in (MemoryError("no room"), RuntimeError("DefaultCPUAllocator: can't allocate memory")):
         said = pytest.raises(AgentError, match="it ran out of memory; think small")
         with said, explained("it", "think small", AgentError):
-            team.work_together(2, partial(faulty, error), processes=True)
+            team.run_workers(2, partial(faulty, error), processes=True)
 
 
 def test_files_of_a_world_stay_open_in_every_lane(tmp_path):
@@ -115,7 +115,7 @@ def test_files_of_a_world_stay_open_in_every_lane(tmp_path):
                 held = ["lock:" in path.read_text() for path in Path("/proc/self/fdinfo").iterdir() if path.exists()]
                 meeting.meet((mine.read(), any(held)), heard.extend)
 
-        team.work_together(2, read, processes=True)
+        team.run_workers(2, read, processes=True)
     assert heard == [("7", True), ("7", False)], "the caller holds the lock, its lanes do not"
 
 
@@ -126,7 +126,7 @@ def test_a_killed_lane_is_named():
         meeting.meet(lane, lambda brought: None)
 
     with pytest.raises(AgentError, match="a lane of the agent was killed"):
-        team.work_together(2, victim, processes=True)
+        team.run_workers(2, victim, processes=True)
 
 
 RUN = {
@@ -171,7 +171,7 @@ def test_what_the_caller_left_to_be_collected_is_not_collected_in_a_lane(tmp_pat
     gc.disable()
     try:
         Left()
-        team.work_together(3, lambda number, meeting: number and gc.collect(), processes=True)
+        team.run_workers(3, lambda number, meeting: number and gc.collect(), processes=True)
     finally:
         gc.enable()
     gc.collect()
@@ -185,7 +185,7 @@ def test_no_lane_outlives_its_caller():
             while True:
                 meeting.meet(None, lambda brought: time.sleep(0.01))
 
-        team.work_together(2, lane, processes=True)
+        team.run_workers(2, lane, processes=True)
 
     context = multiprocessing.get_context("fork")
     pids = context.Array("l", 2, lock=False)

@@ -18,7 +18,7 @@ from curricle import Designer
 class Old(Designer):
     """An old one."""
     id = "mine-v2"
-    def propose(self, brief, n, workshop): return []
+    def propose(self, brief, n, context): return []
 class New(Old):
     """A new one."""
     id = "mine-v10"
@@ -94,10 +94,10 @@ def test_a_bad_plugin_is_named(plugin, name, message):
     ("kind", "method", "message"),
     [
         (Designer, "def learn(self, outcomes, scores): ...", r"learn\(self, outcomes, scores\) is called as learn\("),
-        (Designer, "def propose(self, brief, n): ...", r"is called as propose\(brief, n, workshop\)"),
+        (Designer, "def propose(self, brief, n): ...", r"is called as propose\(brief, n, context\)"),
         (Agent, "def practise(self, designs, budget, seed): ...", r"designs, budget, seed=..., report=...\)"),
         (Agent, "def practise(self, *given, **named): ...", ""),
-        (Designer, "def learn(self, outcomes, scores, workshop, more=1): ...", ""),
+        (Designer, "def learn(self, outcomes, scores, context, more=1): ...", ""),
     ],
 )
 def test_a_method_that_cannot_be_called_as_the_loop_does_is_named_at_once(kind, method, message, tmp_path):

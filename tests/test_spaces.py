@@ -7,7 +7,7 @@ from gymnasium import spaces
 from parts import quiet
 from ppo_worlds import Armed
 
-from curricle.agents.networks.spaces import parts_of, split
+from curricle.agents.networks.spaces import input_specs, split
 from curricle.agents.ppo.agent import PPO, PPOOptions
 from curricle.errors import AgentError, WorldError
 
@@ -65,7 +65,7 @@ def byte(*shape, high=255):
     ],
 )
 def test_what_spaces_are_taken_for(space, kind, shape):
-    ((name, part),) = parts_of(space, "test").items()
+    ((name, part),) = input_specs(space, "test").items()
     assert (name, part.kind, part.shape) == ("all", kind, shape)
     agent, _ = practise(world_of(space))
     assert agent.rollouts == 2
@@ -73,7 +73,7 @@ def test_what_spaces_are_taken_for(space, kind, shape):
 
 def test_keys_may_be_called_anything():
     space = spaces.Dict({"a.b": spaces.Discrete(3), "c/d": byte(2, high=4), "e": spaces.Tuple([spaces.Discrete(2)])})
-    assert list(parts_of(space, "test")) == ["a.b", "c/d", "e/0"]
+    assert list(input_specs(space, "test")) == ["a.b", "c/d", "e/0"]
     practise(world_of(space))
 
 
@@ -91,7 +91,7 @@ def test_keys_may_be_called_anything():
 )
 def test_spaces_that_no_network_takes_are_named(space, said):
     with pytest.raises(AgentError, match=said):
-        parts_of(space, "test")
+        input_specs(space, "test")
 
 
 @pytest.mark.parametrize("lanes", [1, 2])
@@ -140,6 +140,6 @@ def test_many_states_can_be_told_apart():
 
 
 def test_a_batch_is_split_into_parts():
-    parts = parts_of(spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([byte(2, high=4)])), "test")
+    parts = input_specs(spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([byte(2, high=4)])), "test")
     found = split({"a": np.array([1, 2]), "b": (np.zeros((2, 2), np.uint8),)}, parts, 2)
     assert found["a"].shape == (2, 1) and found["b/0"].shape == (2, 2)

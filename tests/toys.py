@@ -16,7 +16,7 @@ from pydantic import Field
 
 from curricle import checkpoint
 from curricle.agent import Agent, Report
-from curricle.designer import Designer, Workshop
+from curricle.designer import Context, Designer
 from curricle.records import Brief, Design, Exchange, Message, Options, Outcome, Skill, Task, Verdict
 from curricle.seeds import derive, generator
 from curricle.setting import Setting, knob
@@ -126,15 +126,15 @@ class Chatty(Designer):
 
     id = "chatty-v1"
 
-    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+    def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         rng = generator(self.seed, "chatty", brief.cycle)
         designs = []
         for i in range(n):
             prompt = (Message(role="user", content="Design, please."),)  # the same in every cycle
-            known = workshop.kept()[i : i + 1]
+            known = context.kept()[i : i + 1]
             if not known:
                 reply = json.dumps({"difficulty": round(float(rng.random()), 3)})
-                workshop.keep(Exchange(prompt=prompt, reply=reply, model="toy", usage={"calls": 1}))
+                context.keep(Exchange(prompt=prompt, reply=reply, model="toy", usage={"calls": 1}))
             else:
                 rng.random()
                 reply = known[0].reply

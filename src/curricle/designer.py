@@ -18,7 +18,7 @@ from curricle.records import Brief, Design, Exchange, Frozen, FrozenMap, Message
 from curricle.setting import Setting
 
 
-class Workshop(Protocol):
+class Context(Protocol):
     """What a designer may use while it works; the loop provides it."""
 
     cycle: int
@@ -104,10 +104,10 @@ class Designer(ABC):
         return ()
 
     @abstractmethod
-    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+    def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Step 1: make up to n designs; none at all means that the agent practises in the original instead."""
 
-    def learn(self, outcomes: Sequence[Outcome], scores: Scores, workshop: Workshop) -> None:
+    def learn(self, outcomes: Sequence[Outcome], scores: Scores, context: Context) -> None:
         """Step 4: adapt to what the agent did in the designs and to how it scored afterwards."""
         return
 

@@ -112,7 +112,7 @@ class Loop:
 
         def work() -> list[Design]:
             self.watcher.begin(f"cycle {cycle}: {self.designer.id} designs", 0, "")
-            designs = self.designer.propose(brief, self.schedule.designs, _Workshop(self, step))
+            designs = self.designer.propose(brief, self.schedule.designs, _Context(self, step))
             if not isinstance(designs, list) or len(designs) > self.schedule.designs:
                 raise DesignerError(
                     f"{self.designer.id} was asked for up to {self.schedule.designs} designs: {designs!r}"
@@ -150,7 +150,7 @@ class Loop:
 
         def work() -> list[Design]:  # what it learns shows in its next proposal; there is no record of its own
             self.watcher.begin(f"cycle {cycle}: {self.designer.id} learns", 0, "")
-            self.designer.learn(outcomes, scores, _Workshop(self, step))
+            self.designer.learn(outcomes, scores, _Context(self, step))
             return []
 
         step = Step(cycle=cycle, phase="learn")
@@ -219,8 +219,8 @@ def test_scores(agent: Agent, seeds: int, episodes: int) -> Scores:
     return scores.model_copy(update={"headline": headline})
 
 
-class _Workshop:
-    """The designer's way to the agent and to the run folder; see `designer.Workshop`."""
+class _Context:
+    """The designer's way to the agent and to the run folder; see `designer.Context`."""
 
     def __init__(self, loop: Loop, step: Step) -> None:
         self.loop = loop

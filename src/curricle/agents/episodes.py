@@ -21,7 +21,7 @@ LONG = 10_000
 Act = Callable[[Any], NDArray[Any]]
 """From a batch of observations to a batch of actions."""
 Saw = Callable[[NDArray[np.bool_], NDArray[np.bool_]], None]
-"""Told after each step which episodes ended, and the skills shown: for agents that remember."""
+"""PendingMetrics after each step which episodes ended, and the skills shown: for agents that remember."""
 
 
 class Tally:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from curricle.designer import Designer, LeaveOptions, OfOptions, Workshop
+from curricle.designer import Context, Designer, LeaveOptions, OfOptions
 from curricle.designers.proposals import Client
 from curricle.errors import RunDamaged
 from curricle.records import Brief, Design, Outcome
@@ -25,7 +25,7 @@ class Nobody(Designer):
 
     id = "none-v1"
 
-    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+    def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Propose nothing."""
         return []
 
@@ -41,7 +41,7 @@ class Random(Designer):
         super().__init__(setting, options, seed)
         self.options.check(setting)
 
-    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+    def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Draw n settings."""
         rng = generator(self.seed, "random", brief.cycle)
         held = self.options.held(brief.original)
@@ -96,11 +96,11 @@ class Fixed(Keeping):
     Options = FixedOptions
     options: FixedOptions
 
-    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+    def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Ask once, then repeat; of more designs than fit into a cycle each takes the next ones."""
         if not self.designs:
             wanted = self.options.variations * (len(brief.examples) or n) or n
-            self.designs = self.maker.propose(brief, wanted, workshop)
+            self.designs = self.maker.propose(brief, wanted, context)
         made = len(self.designs)
         if made <= n:
             return self.designs
@@ -126,11 +126,11 @@ class EasyToHard(Keeping):
     Options = EasyToHardOptions
     options: EasyToHardOptions
 
-    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+    def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Rank at the first call, then walk down the list."""
         if not self.designs:
-            candidates = self.maker.propose(brief, self.options.candidates, workshop)
-            self.designs = _easiest_first(workshop.trial(candidates, practised=self.options.practised))
+            candidates = self.maker.propose(brief, self.options.candidates, context)
+            self.designs = _easiest_first(context.trial(candidates, practised=self.options.practised))
         start = max(0, min((brief.cycle - 1) * n, len(self.designs) - n))
         return self.designs[start : start + n]
 
@@ -142,10 +142,10 @@ class Adversarial(Keeping):
     Options = RankingOptions
     options: RankingOptions
 
-    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+    def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Rank all candidates and take the hardest n."""
-        self.designs = self.designs or self.maker.propose(brief, self.options.candidates, workshop)
-        return _easiest_first(workshop.trial(self.designs))[-n:]
+        self.designs = self.designs or self.maker.propose(brief, self.options.candidates, context)
+        return _easiest_first(context.trial(self.designs))[-n:]
 
 
 def _easiest_first(outcomes: Sequence[Outcome]) -> list[Design]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from curricle.designer import Designer, Workshop
+from curricle.designer import Context, Designer
 from curricle.designers.aims import AimOptions, aims
 from curricle.errors import RunDamaged, ValueRefused
 from curricle.records import Brief, Design, Knob, Outcome, Scores, Skill, Value, Values
@@ -39,7 +39,7 @@ class Tutor(Designer):
         super().__init__(setting, options, seed)
         self.ease: dict[str, float] = {}
 
-    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+    def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Aim at n skills; where there are fewer to aim at, they come again with less handed out."""
         rates = brief.rates
         wanted = aims(brief.skills, rates, self.options)
@@ -56,7 +56,7 @@ class Tutor(Designer):
             designs.append(Design(setting=setting, aim=skill.name, why=f"{known}; {given}"))
         return designs
 
-    def learn(self, outcomes: Sequence[Outcome], scores: Scores, workshop: Workshop) -> None:
+    def learn(self, outcomes: Sequence[Outcome], scores: Scores, context: Context) -> None:
         """Hand out more where the agent failed at the aim, less where it succeeded."""
         for aim in dict.fromkeys(outcome.design.aim for outcome in outcomes):
             tried = next(o for o in outcomes if o.design.aim == aim)  # the one with the most handed out

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from curricle.agents.cuda import kernels
 from curricle.agents.cuda import norm_kernels as norms
-from curricle.agents.cuda.hardware import as_taken
+from curricle.agents.cuda.hardware import matmul_weight
 
 if TYPE_CHECKING:
     from curricle.agents.networks.encoders import Layer, Stage
@@ -50,7 +50,7 @@ class _Entered(torch.autograd.Function):
         padded = torch.empty(n, 2 * high + 4, 2 * wide + 4, PIXEL, dtype=kind, device=x.device)
         picture = {"HEIGHT": height, "WIDTH": width, "PIXEL": PIXEL}
         kernels.pad[_grid(padded)](x.contiguous(), padded, COLOURS=colours, BLOCK=1024, **picture)
-        taps = weight.permute(0, 2, 3, 1).contiguous()  # filters of a row lie so (`hardware.Row`)
+        taps = weight.permute(0, 2, 3, 1).contiguous()  # filters of a row lie so (`hardware.FlatParameters`)
         y = torch.empty((n, high, wide, channels), dtype=kind, device=x.device)
         place = torch.empty_like(y, dtype=torch.int8)
         shape = {"C": channels, "WIDE": max(16, channels), **picture, **_tile(kind)}
@@ -229,8 +229,8 @@ class _Recast(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *slopes: Tensor) -> Any:
-        return None, *_recast(slopes, torch.float32)
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return None, *_recast(gradients, torch.float32)
 
 
 def _recast(tensors: Sequence[Tensor], kind: torch.dtype) -> tuple[Tensor, ...]:
@@ -281,8 +281,8 @@ def _tile(kind: torch.dtype) -> dict[str, int]:
 
 
 def recast(weights: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Weights as a convolution takes them here, cast in one go unless they have twins; so their gradients, back."""
-    weights = [as_taken(weight) for weight in weights]
+    """Weights as a convolution takes them here, cast together unless they have bf16 copies; so are their gradients."""
+    weights = [matmul_weight(weight) for weight in weights]
     kind = _kind(weights[0]) if weights else torch.float32
     return _Recast.apply(kind, *weights) if weights and kind != weights[0].dtype else weights
 

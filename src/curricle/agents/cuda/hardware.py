@@ -17,22 +17,22 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from curricle.agents.parallel.workers import shared
+from curricle.agents.parallel.workers import shared_memory
 from curricle.errors import AgentError
 
 LOG = logging.getLogger("curricle")
-TRITON = find_spec("triton") is not None
+HAS_TRITON = find_spec("triton") is not None
 Device = Literal["auto", "cpu", "cuda"]
 
 
-def device_of(wanted: Device, who: str) -> torch.device:
+def choose_device(wanted: Device, who: str) -> torch.device:
     """The GPU if there is one; asking for one that is missing is an error."""
     if wanted == "cuda" and not torch.cuda.is_available():
         raise AgentError(f"{who}: device = 'cuda', but torch {torch.__version__} sees no GPU; use 'auto' or 'cpu'")
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def may_fork(device: torch.device) -> bool:
+def can_fork(device: torch.device) -> bool:
     """Whether lanes can be processes: where torch sees a GPU, its autograd refuses to work in a fork."""
     if device.type == "cpu" and torch.cuda.device_count():
         LOG.info(
@@ -41,20 +41,20 @@ def may_fork(device: torch.device) -> bool:
     return device.type == "cpu" and not torch.cuda.device_count()
 
 
-def halved(device: torch.device, wanted: bool) -> AbstractContextManager[Any]:
+def bf16_autocast(device: torch.device, wanted: bool) -> AbstractContextManager[Any]:
     """Products in bfloat16 on a GPU; CPUs mostly emulate it."""
     if device.type == "cuda" and wanted:
         return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)  # a graph must not hold on to cast weights
     return nullcontext()
 
 
-def has_twins(device: torch.device, halves: bool) -> bool:
+def keeps_bf16_copy(device: torch.device, halves: bool) -> bool:
     """Whether weights are kept in bfloat16 as well, for products that are made in it."""
     return device.type == "cuda" and halves
 
 
 @functools.cache
-def keep_heap() -> None:
+def keep_freed_memory() -> None:
     """Ask the C library to keep freed memory: threads' heaps otherwise go back to the system after each minibatch.
 
     Measured: 880 page faults a minibatch without it, a third of the time. Only glibc knows these settings. There is one
@@ -69,7 +69,7 @@ def keep_heap() -> None:
 
 
 @contextmanager
-def one_thread(device: torch.device) -> Iterator[None]:
+def single_thread(device: torch.device) -> Iterator[None]:
     """Let torch's operations run on the thread that calls them: lanes are the parallel part.
 
     On a GPU shapes are fixed, so the fastest convolution is worth looking for.
@@ -87,71 +87,73 @@ def one_thread(device: torch.device) -> Iterator[None]:
         torch.backends.cudnn.benchmark = search
 
 
-def as_taken(weight: Tensor) -> Tensor:
-    """A weight as products take it here: its twin in bfloat16, where a row keeps one."""
-    twin: Tensor | None = getattr(weight, "twin", None)
-    return weight if twin is None or not torch.is_autocast_enabled("cuda") else twin
+def matmul_weight(weight: Tensor) -> Tensor:
+    """A weight as products take it here: its bf16_copy in bfloat16, where a row keeps one."""
+    bf16_copy: Tensor | None = getattr(weight, "bf16_copy", None)
+    return weight if bf16_copy is None or not torch.is_autocast_enabled("cuda") else bf16_copy
 
 
-class Row:
+class FlatParameters:
     """All parameters of a network side by side in one tensor, shared by lanes; a gradient is one tensor too.
 
-    With `twins` there is a second one in bfloat16, so that weights need not be cast anew in every pass: products take
-    their weights from there (`as_taken`), and what changes the row otherwise than by `descend` has to `settle` it.
+    With `bf16_copies` there is a second one in bfloat16, so that weights need not be cast in every pass: products
+    take their weights from there (`matmul_weight`), and what changes the row otherwise than by `descend` has to `settle` it.
     """
 
-    def __init__(self, network: nn.Module, *, twins: bool = False) -> None:
+    def __init__(self, network: nn.Module, *, bf16_copies: bool = False) -> None:
         self.pieces = list(network.parameters())
         self.sizes = [piece.numel() for piece in self.pieces]
-        self.whole = nn.Parameter(shared(torch.empty(sum(self.sizes), device=self.pieces[0].device)))
+        self.whole = nn.Parameter(shared_memory(torch.empty(sum(self.sizes), device=self.pieces[0].device)))
         for piece, view in zip(self.pieces, self._views(self.whole.data), strict=True):
             view.copy_(piece.data)
             piece.data = view
         for buffer in network.buffers():
-            buffer.data = shared(buffer.data)
-        self.twin = self.whole.data.bfloat16() if twins else None
-        self.twins = list[Tensor]()
-        for piece, view in zip(self.pieces, self._views(self.twin), strict=True) if self.twin is not None else ():
-            self.twins.append(view.requires_grad_())
-            piece.twin = view  # type: ignore[attr-defined]
+            buffer.data = shared_memory(buffer.data)
+        self.bf16_copy = self.whole.data.bfloat16() if bf16_copies else None
+        self.bf16_copies = list[Tensor]()
+        for piece, view in (
+            zip(self.pieces, self._views(self.bf16_copy), strict=True) if self.bf16_copy is not None else ()
+        ):
+            self.bf16_copies.append(view.requires_grad_())
+            piece.bf16_copy = view  # type: ignore[attr-defined]
 
     def settle(self) -> None:
-        """Let the twin be what the row is."""
-        if self.twin is not None:
-            self.twin.copy_(self.whole.data)
+        """Let the bf16_copy be what the row is."""
+        if self.bf16_copy is not None:
+            self.bf16_copy.copy_(self.whole.data)
 
-    def slope(self, loss: Tensor, out: Tensor | None = None) -> Tensor:
+    def gradient(self, loss: Tensor, out: Tensor | None = None) -> Tensor:
         """The gradient of a loss, in the order of the row."""
-        found = torch.autograd.grad(loss, [*self.pieces, *self.twins], allow_unused=True)
-        slopes = [
-            plain if halved is None else halved if plain is None else plain + halved
-            for plain, halved in itertools.zip_longest(found[: len(self.pieces)], found[len(self.pieces) :])
+        found = torch.autograd.grad(loss, [*self.pieces, *self.bf16_copies], allow_unused=True)
+        gradients = [
+            plain if bf16_autocast is None else bf16_autocast if plain is None else plain + bf16_autocast
+            for plain, bf16_autocast in itertools.zip_longest(found[: len(self.pieces)], found[len(self.pieces) :])
         ]
         whole = torch.empty_like(self.whole.data) if out is None else out
         views = self._views(whole)
-        for view, slope in zip(views, slopes, strict=True):
-            if slope is None:  # nothing of it was asked for
+        for view, gradient in zip(views, gradients, strict=True):
+            if gradient is None:  # nothing of it was asked for
                 view.zero_()
-        pairs = [(view, slope) for view, slope in zip(views, slopes, strict=True) if slope is not None]
+        pairs = [(view, gradient) for view, gradient in zip(views, gradients, strict=True) if gradient is not None]
         alike = [pair for pair in pairs if pair[0].stride() == pair[1].stride()]
-        for kind in {slope.dtype for _, slope in alike}:  # on a GPU these are one copy
+        for kind in {gradient.dtype for _, gradient in alike}:  # on a GPU these are one copy
             some = [pair for pair in alike if pair[1].dtype == kind]
-            torch._foreach_copy_([view for view, _ in some], [slope for _, slope in some])
-        for view, slope in pairs:
-            if view.stride() != slope.stride():
-                view.copy_(slope)
+            torch._foreach_copy_([view for view, _ in some], [gradient for _, gradient in some])
+        for view, gradient in pairs:
+            if view.stride() != gradient.stride():
+                view.copy_(gradient)
         return whole
 
-    def descend(self, slope: Tensor, adam: torch.optim.Adam, longest: float) -> None:
+    def descend(self, gradient: Tensor, adam: torch.optim.Adam, longest: float) -> None:
         """Shorten a gradient if it is too long, and let Adam take it; on a GPU in one kernel."""
-        length = torch.linalg.vector_norm(slope)
-        if slope.is_cuda and TRITON:
+        length = torch.linalg.vector_norm(gradient)
+        if gradient.is_cuda and HAS_TRITON:
             state = adam.state[self.whole]
             group = adam.param_groups[0]
-            descend(self.whole.data, slope, length, state, group, longest, self.twin)
+            descend(self.whole.data, gradient, length, state, group, longest, self.bf16_copy)
             return
         assert self.whole.grad is not None
-        torch.mul(slope, (longest / (length + 1e-6)).clamp(max=1.0), out=self.whole.grad)
+        torch.mul(gradient, (longest / (length + 1e-6)).clamp(max=1.0), out=self.whole.grad)
         adam.step()
         self.settle()
 
@@ -166,22 +168,22 @@ class Row:
 
 def descend(
     whole: Tensor,
-    slope: Tensor,
+    gradient: Tensor,
     length: Tensor,
     state: Mapping[str, Tensor],
     group: Mapping[str, Any],
     longest: float,
-    twin: Tensor | None = None,
+    bf16_copy: Tensor | None = None,
 ) -> None:
-    """A step of Adam in one kernel, over the state that torch's keeps; the twin follows."""
+    """A step of Adam in one kernel, over the state that torch's keeps; the bf16_copy follows."""
     from curricle.agents.cuda import kernels
 
     state["step"].add_(1)
     moments = state["exp_avg"], state["exp_avg_sq"], state["step"]
     betas = group["betas"]
     means = *(1 - beta for beta in betas), *(math.log(beta) for beta in betas)
-    given = slope, length, longest, whole, *moments, len(whole), group["lr"], group["eps"], *means
-    both = (whole, False) if twin is None else (twin, True)
+    given = gradient, length, longest, whole, *moments, len(whole), group["lr"], group["eps"], *means
+    both = (whole, False) if bf16_copy is None else (bf16_copy, True)
     kernels.adam[(-(-len(whole) // 1024),)](*given, *both, BLOCK=1024)
 
 
@@ -190,7 +192,7 @@ def _last(shape: Sequence[int]) -> tuple[int, ...]:
     return out, height, width, inward
 
 
-class Pool:
+class GraphPool:
     """Memory that graphs share which never run at once, and whose results are used before the next one runs."""
 
     def __init__(self) -> None:
@@ -198,13 +200,15 @@ class Pool:
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
-class Graph:
+class CudaGraph:
     """A function of tensors replayed as one CUDA graph; it must always be called with the same shapes.
 
     Its first call runs it a few times to warm up: `undo` puts back what that changed.
     """
 
-    def __init__(self, function: Callable[..., Any], undo: Sequence[Tensor] = (), pool: Pool | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], undo: Sequence[Tensor] = (), pool: GraphPool | None = None
+    ) -> None:
         self.function = function
         self.undo = undo
         self.pool = pool
@@ -228,7 +232,7 @@ class Graph:
         self.inputs = _flat(held)
         kept = [tensor.clone() for tensor in self.undo]
         torch.cuda.synchronize()
-        pool = self.pool or Pool()
+        pool = self.pool or GraphPool()
         with torch.cuda.stream(pool.stream):
             for _ in range(3):
                 self.function(*held)
@@ -243,12 +247,12 @@ class Graph:
         self.graph = graph
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the CPU's on its way to a device, behind what was sent there before; nobody waits for it."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
-class Told:
+class PendingMetrics:
     """Numbers on their way from a device to the caller, who may do something else before asking for them."""
 
     def __init__(self, tensor: Tensor) -> None:
@@ -258,7 +262,7 @@ class Told:
             self.tensor = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
             self.ready = torch.cuda.current_stream().record_event()
 
-    def numbers(self) -> list[float]:
+    def values(self) -> list[float]:
         """Wait until they are there."""
         if self.ready:
             self.ready.synchronize()
@@ -266,7 +270,7 @@ class Told:
         return numbers
 
 
-class Lent:
+class PinnedMemory:
     """Memory of another owner that a GPU may read by itself until it is closed; on a CPU there is nothing to do.
 
     Where the driver refuses, the GPU's copies are slower and as right.

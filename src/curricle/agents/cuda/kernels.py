@@ -107,8 +107,8 @@ def enter(
 @triton.jit
 def _won(dy, place, source, ok, mine: tl.constexpr):
     """What windows hand to the one of their nine places that is asked about."""
-    slope = tl.load(dy + source, mask=ok, other=0.0)
-    return tl.where(tl.load(place + source, mask=ok, other=NONE) == mine, slope, 0.0)
+    gradient = tl.load(dy + source, mask=ok, other=0.0)
+    return tl.where(tl.load(place + source, mask=ok, other=NONE) == mine, gradient, 0.0)
 
 
 @triton.jit
@@ -140,19 +140,19 @@ def enter_back(
         for row in range(high):
             now = source + row * wide * C
             below = row + 1 < high
-            slope = tl.load(dy + now, mask=mine, other=0.0)
+            gradient = tl.load(dy + now, mask=mine, other=0.0)
             won = tl.load(place + now, mask=mine, other=NONE)
-            level += tl.where(won != NONE, slope, 0.0).to(tl.float32)
+            level += tl.where(won != NONE, gradient, 0.0).to(tl.float32)
             patch = here[:, None] + (2 * row + 1) * COLUMNS * PIXEL + PIXEL + reach
-            given = tl.where(won == 4, slope, 0.0)
+            given = tl.where(won == 4, gradient, 0.0)
             filters = tl.dot(tl.trans(tl.load(patch)), given.to(dy.dtype.element_ty), filters, input_precision="ieee")
-            given = tl.where(won == 5, slope, 0.0) + _won(dy, place, now + C, beside, 3)
+            given = tl.where(won == 5, gradient, 0.0) + _won(dy, place, now + C, beside, 3)
             seen = tl.load(patch + PIXEL)
             filters = tl.dot(tl.trans(seen), given.to(dy.dtype.element_ty), filters, input_precision="ieee")
-            given = tl.where(won == 7, slope, 0.0) + _won(dy, place, now + wide * C, mine & below, 1)
+            given = tl.where(won == 7, gradient, 0.0) + _won(dy, place, now + wide * C, mine & below, 1)
             seen = tl.load(patch + COLUMNS * PIXEL)
             filters = tl.dot(tl.trans(seen), given.to(dy.dtype.element_ty), filters, input_precision="ieee")
-            given = tl.where(won == 8, slope, 0.0) + _won(dy, place, now + C, beside, 6)
+            given = tl.where(won == 8, gradient, 0.0) + _won(dy, place, now + C, beside, 6)
             given += _won(dy, place, now + wide * C, mine & below, 2)
             given += _won(dy, place, now + (wide + 1) * C, beside & below, 0)
             seen = tl.load(patch + (COLUMNS + 1) * PIXEL)
@@ -205,7 +205,7 @@ def pool_back(dy, place, dz, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, C: tl.co
     dz = dz + picture * HEIGHT * WIDTH * C
     dy = dy + picture * high * wide * C
     place = place + picture * high * wide * C
-    slope = tl.zeros((BLOCK,), tl.float32)
+    gradient = tl.zeros((BLOCK,), tl.float32)
     for a in tl.static_range(2):
         for b in tl.static_range(2):
             row = (i + a) // 2
@@ -219,8 +219,8 @@ def pool_back(dy, place, dz, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, C: tl.co
             source = (row * wide + column) * C + channel
             won = tl.load(place + source, mask=window, other=NONE).to(tl.int32) == mine
             given = tl.load(dy + source, mask=window, other=0.0).to(tl.float32)  # all of a word, used or not
-            slope += tl.where(won, given, 0.0)
-    tl.store(dz + at, slope, mask=there)
+            gradient += tl.where(won, given, 0.0)
+    tl.store(dz + at, gradient, mask=there)
 
 
 @triton.jit
@@ -254,9 +254,9 @@ def clipped(
         gain = tl.load(advantages + row, mask=ok, other=0.0)
         kept = tl.minimum(tl.maximum(ratio, 1 - clip), 1 + clip)
         free = gain * ratio <= gain * kept  # where the clipped ratio is the lower one, nothing is to be gained
-        slope = tl.where(free, -gain * ratio, 0.0)
+        gradient = tl.where(free, -gain * ratio, 0.0)
         off = tl.load(values + row, mask=ok, other=0.0) - (tl.load(returns + row, mask=ok, other=0.0) - mean) / spread
-        down = tl.where(taken, slope[:, None], 0.0) + entropy * shares * (odds + 1)
+        down = tl.where(taken, gradient[:, None], 0.0) + entropy * shares * (odds + 1)
         tl.store(dchoice + place, down / count, mask=real)
         tl.store(dvalues + row, 2 * value * off / count, mask=ok)
         policy_sum -= tl.sum(tl.where(ok, tl.minimum(gain * ratio, gain * kept), 0.0), 0)
@@ -353,12 +353,12 @@ def watch(targets, moments, count, fresh, BLOCK: tl.constexpr):
 
 @triton.jit
 def adam(
-    slope, length, longest, whole, first, second, count, size, rate, eps, fresh, fresh2, fade, fade2,
-    twin, TWIN: tl.constexpr, BLOCK: tl.constexpr,
+    gradient, length, longest, whole, first, second, count, size, rate, eps, fresh, fresh2, fade, fade2,
+    bf16_copy, TWIN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A step of Adam (Kingma and Ba 2015) by a gradient that is shortened to `longest`; `count` has this step too.
 
-    Of a mean each step replaces a share `fresh`, so that exp(`fade`) is kept. `twin` gets the new numbers too.
+    Of a mean each step replaces a share `fresh`, so that exp(`fade`) is kept. `bf16_copy` gets the new numbers too.
     """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = at < size
@@ -367,7 +367,7 @@ def adam(
     # how much of a mean is there yet
     begun = 1 - tl.exp(fade * done)
     begun2 = 1 - tl.exp(fade2 * done)
-    down = tl.load(slope + at, mask=there, other=0.0) * short
+    down = tl.load(gradient + at, mask=there, other=0.0) * short
     mean = tl.load(first + at, mask=there, other=0.0)
     square = tl.load(second + at, mask=there, other=0.0)
     mean += (down - mean) * fresh
@@ -377,6 +377,6 @@ def adam(
     now = tl.load(whole + at, mask=there, other=0.0) - step
     tl.store(whole + at, now, mask=there)
     if TWIN:
-        tl.store(twin + at, now, mask=there)
+        tl.store(bf16_copy + at, now, mask=there)
     tl.store(first + at, mean, mask=there)
     tl.store(second + at, square, mask=there)

@@ -88,12 +88,12 @@ def norm_back(
         for start in range(0, size, BLOCK):
             there = start + lane < size
             at = first + start + lane
-            slope = _read(dout, at, there, WHOLE, AGAIN)
+            gradient = _read(dout, at, there, WHOLE, AGAIN)
             value = _read(joined if ADD else z, at, there, WHOLE, AGAIN)
             if RELU and not ADD:
                 value = tl.maximum(value, 0.0)
-            along += slope * (value - mean) * scale
-            level += slope
+            along += gradient * (value - mean) * scale
+            level += gradient
         share = shares + picture * wide + tl.arange(0, C)
         tl.store(share, _by_channel(along, C, BLOCK))
         tl.store(share + C, _by_channel(level, C, BLOCK))
@@ -102,7 +102,7 @@ def norm_back(
         for start in range(0, size, BLOCK):
             there = start + lane < size
             at = first + start + lane
-            slope = _read(dout, at, there, WHOLE, ONCE) * weight
+            gradient = _read(dout, at, there, WHOLE, ONCE) * weight
             raw = _read(z, at, there, WHOLE, ONCE)
             if ADD:
                 value = _read(joined, at, there, WHOLE, ONCE)
@@ -110,14 +110,14 @@ def norm_back(
                 value = tl.maximum(raw, 0.0)
             else:
                 value = raw
-            slope = scale * (slope - lift - (value - mean) * scale * turn)
+            gradient = scale * (gradient - lift - (value - mean) * scale * turn)
             if SKIP:
-                slope += _read(djoined, at, there, WHOLE, ONCE)
+                gradient += _read(djoined, at, there, WHOLE, ONCE)
             if ADD:
-                _write(dx, at, slope, there, WHOLE, ONCE)
+                _write(dx, at, gradient, there, WHOLE, ONCE)
             if RELU:
-                slope = tl.where(raw > 0, slope, 0.0)
-            _write(dz, at, slope, there, WHOLE, ONCE)
+                gradient = tl.where(raw > 0, gradient, 0.0)
+            _write(dz, at, gradient, there, WHOLE, ONCE)
 
 
 @triton.jit
@@ -175,7 +175,7 @@ def twice_back(
     dout, dmid, z, gain, shift, gain2, sums, moments, dz, shares, wide, count, size,
     C: tl.constexpr, SKIP: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of `twice` in two passes: the slope at `mid` is linear in what is read, so its sums need no pass."""
+    """Gradients of `twice` in two passes: the gradient at `mid` is linear in what is read, so its sums need no pass."""
     lane = tl.arange(0, BLOCK)
     channel = tl.arange(0, C)
     many = size // C
@@ -193,13 +193,13 @@ def twice_back(
             there = start + lane < size
             at = first + start + lane
             hat = (_read(z, at, there, WHOLE, AGAIN) - mean) * scale
-            slope = _read(dout, at, there, WHOLE, AGAIN)
-            flat += slope
-            along += slope * hat
+            gradient = _read(dout, at, there, WHOLE, AGAIN)
+            flat += gradient
+            along += gradient * hat
             if SKIP:
-                slope = _read(dmid, at, there, WHOLE, AGAIN)
-                flat_mid += slope
-                along_mid += slope * hat
+                gradient = _read(dmid, at, there, WHOLE, AGAIN)
+                flat_mid += gradient
+                along_mid += gradient * hat
         by = tl.load(gain + channel)
         up = tl.load(shift + channel)
         by2 = tl.load(gain2 + channel)
@@ -234,8 +234,8 @@ def twice_back(
             there = start + lane < size
             at = first + start + lane
             hat = (_read(z, at, there, WHOLE, ONCE) - mean) * scale
-            slope = scale2 * (_read(dout, at, there, WHOLE, ONCE) * weight2 - lift2)
-            slope -= scale2 * scale2 * turn2 * (hat * weight + level - mean2)
+            gradient = scale2 * (_read(dout, at, there, WHOLE, ONCE) * weight2 - lift2)
+            gradient -= scale2 * scale2 * turn2 * (hat * weight + level - mean2)
             if SKIP:
-                slope += _read(dmid, at, there, WHOLE, ONCE)
-            _write(dz, at, scale * (slope * weight - lift - hat * turn), there, WHOLE, ONCE)
+                gradient += _read(dmid, at, there, WHOLE, ONCE)
+            _write(dz, at, scale * (gradient * weight - lift - hat * turn), there, WHOLE, ONCE)

@@ -20,11 +20,11 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from curricle.agents.cuda.hardware import Graph, Pool, halved
+from curricle.agents.cuda.hardware import CudaGraph, GraphPool, bf16_autocast
 from curricle.agents.distill.matching import match
 from curricle.agents.distill.window import Episode, Rows, Size, Window, capacity, matching, prediction, roomy
 from curricle.agents.networks.encoders import Layer, Network, dense
-from curricle.agents.networks.heads import Choice, mean
+from curricle.agents.networks.heads import Categorical, mean
 from curricle.agents.ppo.agent import PPO
 from curricle.agents.ppo.options import PPOOptions
 from curricle.agents.ppo.practice import Course
@@ -71,7 +71,7 @@ class Remembering(Network):
 
     def predict(self, latents: Tensor, actions: Tensor, memory: Tensor) -> Tensor:
         """The next unlock, from what is seen, done and remembered."""
-        if isinstance(self.policy, Choice):
+        if isinstance(self.policy, Categorical):
             actions = F.one_hot(actions, self.policy.linear.out_features)
         scale, shift = self.film(actions.float()).float().chunk(2, -1)
         return F.normalize(self.predictor(torch.cat([(1 + scale) * latents + shift, memory], -1)).float(), dim=-1)
@@ -91,7 +91,7 @@ class Distill(PPO):
         super().__init__(world, options, seed)
         self._window: Window | None = None
         self._size: Size = roomy if self.device.type == "cuda" else int
-        self._pool = Pool() if self.device.type == "cuda" and self.options.graphs else None
+        self._pool = GraphPool() if self.device.type == "cuda" and self.options.graphs else None
 
     def also(self, course: Course, done: int) -> dict[str, float]:
         """After each rollout's update: keep it, and distil when enough have come together."""
@@ -188,7 +188,7 @@ class Distill(PPO):
             return work(*inputs)
         key = (name, *inputs[0].shape)
         if key not in self._graphs:
-            self._graphs[key] = Graph(work, self.moving(), self._pool)
+            self._graphs[key] = CudaGraph(work, self.moving(), self._pool)
         return self._graphs[key](*inputs)
 
     def _sent(self, array: Rows) -> Tensor:
@@ -197,7 +197,7 @@ class Distill(PPO):
         return tensor if self.device.type == "cpu" else tensor.pin_memory().to(self.device, non_blocking=True)
 
     def _latents(self, window: Window, rows: Tensor) -> Tensor:
-        with halved(self.device, self.options.bf16):
+        with bf16_autocast(self.device, self.options.bf16):
             return self.network.encode(window.seen(rows)).float()
 
     @torch.no_grad()
@@ -226,7 +226,7 @@ class Distill(PPO):
         anchor = F.normalize(places.index_select(0, after) - places.index_select(0, before), dim=-1)
         predicts = answers is None
         if answers is None:
-            with halved(self.device, o.bf16):
+            with bf16_autocast(self.device, o.bf16):
                 guess = self.network.predict(latents, data["actions"], data["memory"])
             anchor = anchor.detach()
             answers = guess.index_select(0, torch.cat([right, wrong]))
@@ -236,7 +236,7 @@ class Distill(PPO):
         moved = mean(self.network.policy.divergence(choice, data["old"]), times)
         off = mean((values - self.network.scale.inward(data["returns"])).square(), times)
         whole = loss + o.hold_policy * moved + o.hold_value * off
-        self._step(self.row.slope(whole), "predict" if predicts else "match")
+        self._step(self.row.gradient(whole), "predict" if predicts else "match")
         return loss.detach()
 
 

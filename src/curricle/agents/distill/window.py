@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from curricle.agents.networks.encoders import Seen
+from curricle.agents.networks.encoders import Observations
 from curricle.agents.ppo.rollout import Rollout, picked
 
 Rows = NDArray[np.int64]
@@ -115,7 +115,7 @@ class Window:
         found = (one for env in range(ended.shape[1]) for one in episodes(ended, shown, env))
         return [one for one in found if len(one.goals) and one.rows[-1] >= new]
 
-    def seen(self, rows: Tensor) -> Seen:
+    def seen(self, rows: Tensor) -> Observations:
         """Observations of some rows."""
         return {n.removeprefix("seen."): picked(t, rows) for n, t in self.data.items() if n.startswith("seen.")}
 

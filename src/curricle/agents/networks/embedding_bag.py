@@ -31,16 +31,16 @@ def _gather(codes: NDArray[Any], first: NDArray[np.int64], tables: NDArray[np.fl
                     total[k] += row[k]
 
 
-def _scatter(codes: NDArray[Any], first: NDArray[np.int64], slopes: NDArray[np.float32], out: NDArray[Any]) -> None:
+def _scatter(codes: NDArray[Any], first: NDArray[np.int64], gradients: NDArray[np.float32], out: NDArray[Any]) -> None:
     """Add every observation's gradient to the rows it took."""
     for b in range(codes.shape[0]):
-        slope = slopes[b]
+        gradient = gradients[b]
         for column in range(codes.shape[1]):
             code = np.int64(codes[b, column])
             if code != 0:
                 row = out[first[column] + code]
                 for k in range(row.shape[0]):
-                    row[k] += slope[k]
+                    row[k] += gradient[k]
 
 
 if njit is not None:
@@ -60,10 +60,10 @@ class _Bag(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Any) -> tuple[None, None, Tensor]:
+    def backward(ctx: Any, *gradients: Any) -> tuple[None, None, Tensor]:
         codes, first = ctx.saved_tensors
         grown = torch.zeros(ctx.rows)
-        _scatter(codes.numpy(), first.numpy(), slopes[0].contiguous().numpy(), grown.numpy())
+        _scatter(codes.numpy(), first.numpy(), gradients[0].contiguous().numpy(), grown.numpy())
         return None, None, grown
 
 

@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from curricle.agents.cuda.hardware import as_taken
+from curricle.agents.cuda.hardware import matmul_weight
 from curricle.agents.networks.embedding_bag import bag
-from curricle.agents.networks.heads import Choice, Gauss, Normaliser, head
-from curricle.agents.networks.spaces import Part
+from curricle.agents.networks.heads import Categorical, Gaussian, ValueNormaliser, head
+from curricle.agents.networks.spaces import InputSpec
 
-Seen = Mapping[str, Tensor]
+Observations = Mapping[str, Tensor]
 """A batch of observations, part by part."""
 
 
@@ -47,7 +47,7 @@ class Layer(nn.Module):
     def after(self, x: Tensor) -> Tensor:
         """What follows the norm."""
         if isinstance(self.layer, nn.Linear):
-            x = F.linear(x, as_taken(self.layer.weight), self.layer.bias)
+            x = F.linear(x, matmul_weight(self.layer.weight), self.layer.bias)
         else:
             x = self.layer(x)
         return F.relu(x) if self.active else x
@@ -192,7 +192,7 @@ class Network(nn.Module):
 
     def __init__(
         self,
-        parts: Mapping[str, Part],
+        parts: Mapping[str, InputSpec],
         actions: gymnasium.Space[Any],
         *,
         channels: Sequence[int],
@@ -223,11 +223,11 @@ class Network(nn.Module):
     def make_heads(self, actions: gymnasium.Space[Any], width: int, keep: float) -> None:
         """Policy and value."""
         discrete = isinstance(actions, gymnasium.spaces.Discrete)
-        self.policy: Choice | Gauss = Choice(width, actions) if discrete else Gauss(width, actions)  # type: ignore[arg-type]
+        self.policy: Categorical | Gaussian = Categorical(width, actions) if discrete else Gaussian(width, actions)  # type: ignore[arg-type]
         self.value = head(width, 1, 0.1)
-        self.scale = Normaliser(keep)
+        self.scale = ValueNormaliser(keep)
 
-    def encode(self, seen: Seen) -> Tensor:
+    def encode(self, seen: Observations) -> Tensor:
         """Observations to latents (batch, hidden)."""
         coded = [encoder(seen[name]) for name, encoder in zip(self.parts, self.encoders, strict=True)]
         out: Tensor = self.dense(torch.cat(coded, dim=-1) if len(coded) > 1 else coded[0])
@@ -242,7 +242,7 @@ class Network(nn.Module):
         """What is remembered after a step from latents `before` to `after`; `fresh` begins a new episode."""
         return memory
 
-    def watch(self, seen: Seen) -> None:
+    def watch(self, seen: Observations) -> None:
         """Let encoders of plain numbers learn their scale from a rollout."""
         for (name, part), encoder in zip(self.parts.items(), self.encoders, strict=True):
             if isinstance(encoder, Numbers):

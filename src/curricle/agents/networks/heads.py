@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from curricle.agents.cuda.hardware import TRITON
+from curricle.agents.cuda.hardware import HAS_TRITON
 
 
 def mean(values: Tensor, times: Tensor | None = None) -> Tensor:
@@ -22,7 +22,7 @@ def mean(values: Tensor, times: Tensor | None = None) -> Tensor:
     return values.mean() if times is None else (values * times).sum() / times.sum()
 
 
-class Normaliser(nn.Module):
+class ValueNormaliser(nn.Module):
     """Running mean and deviation of value targets, each minibatch weighing 1 - `keep` (EWMA)."""
 
     def __init__(self, keep: float) -> None:
@@ -34,7 +34,7 @@ class Normaliser(nn.Module):
 
     def watch(self, targets: Tensor, times: Tensor | None = None) -> None:
         """Take a minibatch of targets in, each as often as `times` says; on a GPU in one kernel if all count once."""
-        if targets.is_cuda and TRITON and times is None:
+        if targets.is_cuda and HAS_TRITON and times is None:
             from curricle.agents.cuda.kernels import watch
 
             watch[(1,)](targets, self.moments, len(targets), 1 - self.keep, BLOCK=1024)
@@ -58,7 +58,7 @@ class Normaliser(nn.Module):
         return values * deviation + mean
 
 
-class Choice(nn.Module):
+class Categorical(nn.Module):
     """A head for discrete actions; its parameters are log-probabilities."""
 
     def __init__(self, inward: int, space: gymnasium.spaces.Discrete[Any]) -> None:
@@ -92,7 +92,7 @@ class Choice(nn.Module):
         """KL(new || old) (batch,)."""
         return (new.exp() * (new - old)).sum(-1)
 
-    def luck(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Random numbers for `sample`: uniform ones."""
         return rng.random((*shape, self.noisy), np.float32)
 
@@ -101,7 +101,7 @@ class Choice(nn.Module):
         return actions + self.start
 
 
-class Gauss(nn.Module):
+class Gaussian(nn.Module):
     """A head for continuous actions: a normal distribution a number, in units of half the action's range."""
 
     def __init__(self, inward: int, space: gymnasium.spaces.Box) -> None:
@@ -146,7 +146,7 @@ class Gauss(nn.Module):
         (n, r) = old.chunk(2, -1)
         return (r - s + ((2 * s).exp() + (m - n) ** 2) / (2 * (2 * r).exp()) - 0.5).sum(-1)
 
-    def luck(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Random numbers for `sample`: normal ones."""
         return rng.standard_normal((*shape, self.noisy), np.float32)
 

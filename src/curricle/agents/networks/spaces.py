@@ -29,7 +29,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Part:
+class InputSpec:
     """One array of an observation, and the way to it through dicts and tuples."""
 
     kind: Kind
@@ -62,14 +62,14 @@ class Part:
             raise WorldError(f"{what}; `curricle check` looks for the setting in which it does")
 
 
-def parts_of(space: gymnasium.Space[Any], where: str, path: tuple[str | int, ...] = ()) -> dict[str, Part]:
+def input_specs(space: gymnasium.Space[Any], where: str, path: tuple[str | int, ...] = ()) -> dict[str, InputSpec]:
     """Take an observation space apart; `where` names agent and world in errors."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return {"/".join(map(str, path)) or ALL: replace(_part(space, where), path=path)}
     inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    found: dict[str, Part] = {}
+    found: dict[str, InputSpec] = {}
     for key, sub in inner:
-        for name, part in parts_of(sub, where, (*path, key)).items():
+        for name, part in input_specs(sub, where, (*path, key)).items():
             if name in found:
                 raise AgentError(f"{where}: two observations would be called {name!r}; rename one")
             found[name] = part
@@ -78,7 +78,7 @@ def parts_of(space: gymnasium.Space[Any], where: str, path: tuple[str | int, ...
     return dict(sorted(found.items()))
 
 
-def _part(space: gymnasium.Space[Any], where: str) -> Part:
+def _part(space: gymnasium.Space[Any], where: str) -> InputSpec:
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         if np.any(space.start != 0):
             raise AgentError(f"{where}: symbols must begin at 0, unlike those of {space}")
@@ -90,10 +90,10 @@ def _part(space: gymnasium.Space[Any], where: str) -> Part:
         return _symbols(space.shape, np.dtype(np.int8), np.ones(int(np.prod(space.shape)), int))
     if isinstance(space, spaces.Box):
         if (shape := _picture(space, where)) is not None:
-            return Part("image", shape, np.dtype(np.uint8))
+            return InputSpec("image", shape, np.dtype(np.uint8))
         if space.dtype == np.uint8:
             return replace(_symbols(space.shape, np.dtype(np.uint8), space.high.ravel()), graded=True)
-        return Part("numbers", space.shape or (1,), np.dtype(np.float32))
+        return InputSpec("numbers", space.shape or (1,), np.dtype(np.float32))
     raise AgentError(f"{where} cannot take observations of the space {space}: use Box, Discrete, MultiDiscrete or Dict")
 
 
@@ -116,8 +116,8 @@ def _picture(space: spaces.Box, where: str) -> tuple[int, ...] | None:
     return None
 
 
-def _symbols(shape: tuple[int, ...], dtype: np.dtype[Any], highest: Any) -> Part:
-    return Part("symbols", shape or (1,), dtype, tuple(int(h) for h in highest))
+def _symbols(shape: tuple[int, ...], dtype: np.dtype[Any], highest: Any) -> InputSpec:
+    return InputSpec("symbols", shape or (1,), dtype, tuple(int(h) for h in highest))
 
 
 def check_actions(space: gymnasium.Space[Any], where: str) -> None:
@@ -127,12 +127,12 @@ def check_actions(space: gymnasium.Space[Any], where: str) -> None:
         raise AgentError(f"{where} cannot choose actions of the space {space}: use Discrete or a Box of floats")
 
 
-def split(observations: Any, parts: Mapping[str, Part], count: int) -> Arrays:
+def split(observations: Any, parts: Mapping[str, InputSpec], count: int) -> Arrays:
     """A batch of observations as arrays (count, *shape), part by part."""
     return _checked({name: _pick(observations, part.path) for name, part in parts.items()}, parts, count)
 
 
-def final(info: Mapping[str, Any], index: int, parts: Mapping[str, Part]) -> Arrays:
+def final(info: Mapping[str, Any], index: int, parts: Mapping[str, InputSpec]) -> Arrays:
     """The last observation of an episode that ended in this step, as a batch of one."""
     found = info["final_obs"]
     if isinstance(found, Mapping):
@@ -140,7 +140,7 @@ def final(info: Mapping[str, Any], index: int, parts: Mapping[str, Part]) -> Arr
     return split(found[index], parts, 1)
 
 
-def _checked(seen: Mapping[str, Any], parts: Mapping[str, Part], count: int) -> Arrays:
+def _checked(seen: Mapping[str, Any], parts: Mapping[str, InputSpec], count: int) -> Arrays:
     arrays = {name: np.asarray(seen[name], part.dtype).reshape(count, *part.shape) for name, part in parts.items()}
     for name, array in arrays.items():
         parts[name].check(name, array)

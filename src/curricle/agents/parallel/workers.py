@@ -1,4 +1,4 @@
-"""Team: lanes that do the same work side by side and meet at fixed points.
+"""WorkerGroup: lanes that do the same work side by side and meet at fixed points.
 
 On a CPU every lane but the first is a process forked for the call, which shares tensors made by `shared` and is gone
 when the call ends; a thread stands in where processes cannot fork. Beside a GPU one worker plays all lanes by turns
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     Line = Connection[Any, Any]
 else:  # no subscripts at run time
     Line = Connection
-Work = Callable[[int, "Team"], None]
+Work = Callable[[int, "WorkerGroup"], None]
 """What each lane does, given its number and the team to meet with."""
 
 
-class Team(Protocol):
+class WorkerGroup(Protocol):
     """One lane's way to the others."""
 
     def meet(self, brought: Any, then: Callable[[list[Any]], None]) -> None:
         """Wait for all lanes; lane 0 then does something with what each brought, while the others wait."""
 
 
-def shared(like: Tensor) -> Tensor:
+def shared_memory(like: Tensor) -> Tensor:
     """A copy of a tensor in memory that forked processes share."""
     if like.device.type != "cpu" or not like.numel():
         return like.clone()
@@ -47,7 +47,7 @@ def shared(like: Tensor) -> Tensor:
     return memory.view(like.shape).copy_(like)
 
 
-def work_together(lanes: int, work: Work, *, processes: bool) -> None:
+def run_workers(lanes: int, work: Work, *, processes: bool) -> None:
     """Let all lanes work, and return when they are done; the first error of any lane is raised here."""
     if lanes == 1:
         work(0, _Alone())

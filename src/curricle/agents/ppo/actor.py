@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from curricle.agents.cuda.hardware import Graph, halved
-from curricle.agents.networks.encoders import Network, Seen
+from curricle.agents.cuda.hardware import CudaGraph, bf16_autocast
+from curricle.agents.networks.encoders import Network, Observations
 from curricle.agents.ppo.lane import Sight
 from curricle.agents.ppo.rollout import Rollout
 from curricle.agents.ppo.update import chosen
@@ -22,11 +22,11 @@ class Actor:
         self.bf16 = bf16
 
     def look(
-        self, seen: Seen, memory: Tensor, before: Tensor, unlocked: Tensor, fresh: Tensor, noise: Tensor
+        self, seen: Observations, memory: Tensor, before: Tensor, unlocked: Tensor, fresh: Tensor, noise: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """One forward pass of the rollout; see `lane.Think`."""
         with torch.no_grad():
-            with halved(self.device, self.bf16):
+            with bf16_autocast(self.device, self.bf16):
                 latents = self.network.encode(seen).float()
             memory = self.network.recall(memory, before, latents, unlocked, fresh)
             choice, values = self.network.decide(latents, memory)
@@ -39,13 +39,13 @@ class Actor:
             return known[key]
         made = Sight(self.look, self.network, rollout, here)
         if captures:
-            graph = Graph(made.work, undo=made.changing())
+            graph = CudaGraph(made.work, undo=made.changing())
             graph()
             known[key] = made
             made.graph = graph
         return made
 
-    def worth(self, seen: Seen, memory: Tensor) -> Tensor:
+    def worth(self, seen: Observations, memory: Tensor) -> Tensor:
         """Values of observations, on the world's scale.
 
         On a GPU a batch is filled up to a power of two: for each new size the fastest convolution would be looked for.
@@ -56,7 +56,7 @@ class Actor:
             seen = {name: tensor[rows] for name, tensor in seen.items()}
             memory = memory[rows]
         with torch.no_grad():
-            with halved(self.device, self.bf16):
+            with bf16_autocast(self.device, self.bf16):
                 latents = self.network.encode(seen).float()
             _, values = self.network.decide(latents, memory)
             return self.network.scale.outward(values)[:count]

@@ -21,21 +21,21 @@ from torch import Tensor
 from curricle import checkpoint
 from curricle.agent import Agent, Report
 from curricle.agents.cuda.hardware import (
-    Graph,
-    Row,
-    Told,
-    device_of,
-    halved,
-    has_twins,
-    keep_heap,
-    may_fork,
-    one_thread,
-    sent,
+    CudaGraph,
+    FlatParameters,
+    PendingMetrics,
+    bf16_autocast,
+    can_fork,
+    choose_device,
+    keep_freed_memory,
+    keeps_bf16_copy,
+    single_thread,
+    to_device,
 )
 from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
 from curricle.agents.networks.encoders import Network
-from curricle.agents.networks.spaces import Arrays, check_actions, parts_of
-from curricle.agents.parallel.workers import Team, shared, work_together
+from curricle.agents.networks.spaces import Arrays, check_actions, input_specs
+from curricle.agents.parallel.workers import WorkerGroup, run_workers, shared_memory
 from curricle.agents.ppo.actor import Actor
 from curricle.agents.ppo.lane import Lane, Sight, Turns
 from curricle.agents.ppo.options import PPOOptions
@@ -64,15 +64,15 @@ class PPO(Agent):
     def __init__(self, world: World, options: PPOOptions | None = None, seed: int = 0) -> None:
         super().__init__(world, options, seed)
         self.vectors = vector_world(world, self.id)
-        self.device = device_of(self.options.device, self.id)
+        self.device = choose_device(self.options.device, self.id)
         self.rollouts = 0
         self.scene = None
         self._rollout: Rollout | None = None
-        self._graphs = dict[Any, Graph]()
+        self._graphs = dict[Any, CudaGraph]()
         self._sights = dict[Any, Sight]()
         self._captures = self.device.type == "cuda" and self.options.graphs
         if self.device.type == "cpu":
-            keep_heap()
+            keep_freed_memory()
         with explained(self.id, ADVICE, AgentError):
             self.network = self._network(seed)
             self._equip()
@@ -87,11 +87,11 @@ class PPO(Agent):
         probe = self.vectors.vector([self.world.original])
         where = f"{self.id} in {self.world.id}"
         actions = probe.single_action_space
-        self.parts = parts_of(probe.single_observation_space, where)
+        self.parts = input_specs(probe.single_observation_space, where)
         probe.close()
         check_actions(actions, where)
         hidden = o.hidden or (1024 if any(part.kind == "image" for part in self.parts.values()) else 256)
-        with torch.random.fork_rng(devices=[]), one_thread(torch.device("cpu")):
+        with torch.random.fork_rng(devices=[]), single_thread(torch.device("cpu")):
             torch.manual_seed(derive(seed, "network"))
             made = self.Net(
                 self.parts,
@@ -109,7 +109,7 @@ class PPO(Agent):
         o = self.options
         on_gpu = self.device.type == "cuda"
         self.actor = Actor(self.network, self.device, bf16=o.bf16)
-        self.row = Row(self.network, twins=has_twins(self.device, o.bf16))
+        self.row = FlatParameters(self.network, bf16_copies=keeps_bf16_copy(self.device, o.bf16))
         self.row.whole.grad = torch.zeros_like(self.row.whole)
         self.adams = {
             name: torch.optim.Adam([self.row.whole], lr=o.rate, fused=True, capturable=on_gpu)
@@ -119,7 +119,7 @@ class PPO(Agent):
             adam.step()  # on a zero gradient: makes the optimiser's state and moves nothing
             for value in adam.state[self.row.whole].values():
                 value.zero_()
-        self._slopes = [shared(torch.zeros_like(self.row.whole.data)) for _ in range(o.lanes)]
+        self._slopes = [shared_memory(torch.zeros_like(self.row.whole.data)) for _ in range(o.lanes)]
 
     # -- the contract ----------------------------------------------------------------------------------------------
 
@@ -135,22 +135,22 @@ class PPO(Agent):
         course.report = report
         if scene := course.continued(self.scene):
             course.tally.running[:] = scene.arrays["running"]
-        with explained(self.id, ADVICE, AgentError), one_thread(self.device):
+        with explained(self.id, ADVICE, AgentError), single_thread(self.device):
             course.rollout = self._room(len(owners))
             workers = 1 if self.device.type == "cuda" else course.lanes
-            work_together(workers, partial(self._work, course), processes=may_fork(self.device))
+            run_workers(workers, partial(self._work, course), processes=can_fork(self.device))
         return course.tally.outcomes()
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
         """Play with the policy as it is; every seed draws its own luck."""
-        with explained(self.id, ADVICE, AgentError), one_thread(self.device):
+        with explained(self.id, ADVICE, AgentError), single_thread(self.device):
             o = self.options
             player = Player(self.network, self.device, seeds, bf16=o.bf16, greedy=o.greedy)
             return play(self.vectors, designs, seeds, episodes, player.act, player.saw)
 
     def perform(self, design: Design, seed: int) -> Iterator[WorldVector]:
         """Play one episode, to be watched."""
-        with explained(self.id, ADVICE, AgentError), one_thread(self.device):
+        with explained(self.id, ADVICE, AgentError), single_thread(self.device):
             player = Player(self.network, self.device, [seed], bf16=self.options.bf16, greedy=self.options.greedy)
             yield from perform(self.vectors, design, seed, player.act, player.saw)
 
@@ -202,19 +202,19 @@ class PPO(Agent):
 
     def moving(self) -> list[Tensor]:
         """What a step of learning changes."""
-        twin = [] if self.row.twin is None else [self.row.twin]
-        return [self.row.whole.data, *twin, self.network.scale.moments, *self._moments().values()]
+        bf16_copy = [] if self.row.bf16_copy is None else [self.row.bf16_copy]
+        return [self.row.whole.data, *bf16_copy, self.network.scale.moments, *self._moments().values()]
 
     # -- rollout ---------------------------------------------------------------------------------------------------
 
-    def _work(self, course: Course, me: int, team: Team) -> None:
+    def _work(self, course: Course, me: int, team: WorkerGroup) -> None:
         """What every worker does in a practice: play, meet, learn, meet, ...; beside a GPU one plays all lanes."""
         own = range(course.lanes) if self.device.type == "cuda" else (me,)
         lanes = list[Lane]()
         try:
             self._open(course, own, lanes)
             turns = Turns(lanes)
-            turns.begin(course.luck(self.network.policy, 0, own))
+            turns.begin(course.draw_noise(self.network.policy, 0, own))
             batches = self._batches(course, 0)
             for index in range(course.count):
                 cut = turns.play(steps := course.length(index))
@@ -222,7 +222,7 @@ class PPO(Agent):
                 self._update(course, batches, me, team)
                 team.meet(None, partial(self._settle, course, index + 1))
                 if index + 1 < course.count:
-                    turns.begin(course.luck(self.network.policy, index + 1, own))
+                    turns.begin(course.draw_noise(self.network.policy, index + 1, own))
                     batches = self._batches(course, index + 1)
                 if self.device.type == "cuda":  # which goes on meanwhile
                     self._tell(course, index + 1)
@@ -260,7 +260,7 @@ class PPO(Agent):
 
     def _batches(self, course: Course, index: int) -> Tensor:
         """The rows of every minibatch of a rollout, (minibatches, size)."""
-        return sent(course.batches(index, self.options.epochs, self.options.minibatches), self.device)
+        return to_device(course.batches(index, self.options.epochs, self.options.minibatches), self.device)
 
     def _judge(self, course: Course, steps: int, cuts: Sequence[Sequence[Cut]]) -> None:
         """At the meeting after play: advantages."""
@@ -278,14 +278,14 @@ class PPO(Agent):
         course.returns = course.tally.stretch(r.rewards[:steps], r.ended[:steps], r.shown[:steps])
         course.extra = self.also(course, done)
         means = course.figures / max(course.minibatches, 1)
-        course.told = Told(torch.cat([means, self.row.whole.isfinite().all()[None].to(means)]))
+        course.told = PendingMetrics(torch.cat([means, self.row.whole.isfinite().all()[None].to(means)]))
         self.network.watch({name: tensor[:steps] for name, tensor in r.seen.items()})
         if self.device.type == "cpu":
             self._tell(course, done)
 
     def _tell(self, course: Course, done: int) -> None:
         """Stop if the loss broke down, else say how it went."""
-        *means, whole = course.told.numbers()
+        *means, whole = course.told.values()
         if not np.isfinite(means).all() or not whole:
             raise AgentError(
                 f"{self.id}: the loss is no longer a number after {self.rollouts} rollouts (policy {means[0]:g}, value "
@@ -314,12 +314,12 @@ class PPO(Agent):
         """The clipped objective of PPO over a minibatch, and figures: policy, value, entropy, KL, share clipped."""
         o = self.options
         seen = {name: batch[f"seen.{name}"] for name in self.parts}
-        with halved(self.device, o.bf16):
+        with bf16_autocast(self.device, o.bf16):
             latents = self.network.encode(seen).float()
         choice, values = self.network.decide(latents, batch["memory"])  # heads in full: ratios of policies are delicate
         return objective(self.network, choice, values, batch, Weights(o.clip, o.value, o.entropy))
 
-    def _update(self, course: Course, batches: Tensor, me: int, team: Team) -> None:
+    def _update(self, course: Course, batches: Tensor, me: int, team: WorkerGroup) -> None:
         """Learn from a rollout; on a CPU lanes share each minibatch out, a GPU takes it whole."""
         data = course.rollout.rows()
         if me == 0:
@@ -333,7 +333,7 @@ class PPO(Agent):
             weight = len(share) / len(batch)
             if len(share):
                 loss, figures = self.loss({name: tensor.index_select(0, share) for name, tensor in data.items()})
-                self.row.slope(loss * weight, self._slopes[me])
+                self.row.gradient(loss * weight, self._slopes[me])
             following = batches[number + 1] if number + 1 < len(batches) else None
             team.meet(
                 (figures * weight).tolist() if len(share) else None,
@@ -342,7 +342,7 @@ class PPO(Agent):
 
     def _descend(self, course: Course, following: Tensor | None, brought: Sequence[list[float] | None]) -> None:
         """At the meeting after a minibatch: add up the lanes' gradients in their order, and take the step."""
-        mine = [slope for slope, figures in zip(self._slopes, brought, strict=False) if figures is not None]
+        mine = [gradient for gradient, figures in zip(self._slopes, brought, strict=False) if figures is not None]
         for other in mine[1:]:
             mine[0] += other
         self._step(mine[0])
@@ -359,16 +359,16 @@ class PPO(Agent):
             rows = {name: picked(tensor, batch) for name, tensor in data.items()}
             self.network.scale.watch(rows["returns"])
             loss, figures = self.loss(rows)
-            self._step(self.row.slope(loss))
+            self._step(self.row.gradient(loss))
             return figures
 
         run: Any = work
         if self._captures:
             key = ("update", len(batches[0]))
-            run = self._graphs.setdefault(key, Graph(work, undo=self.moving()))
+            run = self._graphs.setdefault(key, CudaGraph(work, undo=self.moving()))
         for batch in batches:
             course.figures += run(batch)
         course.minibatches += len(batches)
 
-    def _step(self, slope: Tensor, optimiser: str = "adam") -> None:
-        self.row.descend(slope, self.adams[optimiser], self.options.gradient)
+    def _step(self, gradient: Tensor, optimiser: str = "adam") -> None:
+        self.row.descend(gradient, self.adams[optimiser], self.options.gradient)

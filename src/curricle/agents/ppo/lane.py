@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from curricle.agents.cuda.hardware import Lent
-from curricle.agents.networks.encoders import Network, Seen
+from curricle.agents.cuda.hardware import PinnedMemory
+from curricle.agents.networks.encoders import Network, Observations
 from curricle.agents.networks.spaces import Arrays, final, split
 from curricle.agents.ppo.rollout import Cut, Rollout, dtype_of
 from curricle.world import WorldVector
 
-Think = Callable[[Seen, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
+Think = Callable[[Observations, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
 """(seen, memory, before, unlocked, fresh, noise) -> latents, memory, actions, log-probabilities, values."""
 
 
@@ -109,7 +109,7 @@ class Lane:
         self.marks = host(torch.zeros(2, n, 1, dtype=torch.bool), device)  # unlocked something, began an episode
         arrays = vector.lent()
         lent = {} if arrays is None else split(arrays, self.network.parts, n)
-        self.lent = {name: Lent(torch.from_numpy(array), device) for name, array in lent.items()}
+        self.lent = {name: PinnedMemory(torch.from_numpy(array), device) for name, array in lent.items()}
         self.stage = {
             name: self.lent[name].tensor if lent else host(torch.zeros_like(tensor, device="cpu"), device)
             for name, tensor in sight.seen.items()

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from curricle.agents.cuda.hardware import halved
+from curricle.agents.cuda.hardware import bf16_autocast
 from curricle.agents.networks.encoders import Network
 from curricle.agents.networks.spaces import split
 from curricle.seeds import generator
@@ -43,14 +43,14 @@ class Player:
         """Choose an action for every row."""
         if self.at == self.luck.shape[1]:
             shape = (self.stock,)
-            self.luck = np.stack([self.network.policy.luck(rng, shape) for rng in self.rngs])
+            self.luck = np.stack([self.network.policy.draw_noise(rng, shape) for rng in self.rngs])
             self.at = 0
         net = self.network
         seen = split(observations, self.network.parts, self.n)
         noise = torch.from_numpy(self.luck[:, self.at]).to(self.device)
         self.at += 1
         with torch.no_grad():
-            with halved(self.device, self.bf16):
+            with bf16_autocast(self.device, self.bf16):
                 latents = net.encode({name: torch.from_numpy(x).to(self.device) for name, x in seen.items()}).float()
             self.memory = net.recall(self.memory, self.before, latents, self.marks[0], self.marks[1])
             choice, _ = net.decide(latents, self.memory)

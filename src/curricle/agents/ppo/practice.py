@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from curricle.agent import Report
-from curricle.agents.cuda.hardware import Told
+from curricle.agents.cuda.hardware import PendingMetrics
 from curricle.agents.episodes import Tally
-from curricle.agents.networks.heads import Choice, Gauss
+from curricle.agents.networks.heads import Categorical, Gaussian
 from curricle.agents.networks.spaces import Arrays
 from curricle.agents.ppo.rollout import Rollout
 from curricle.seeds import derive, generator
@@ -60,7 +60,7 @@ class Course:
     """What is played and learnt from."""
     figures: Tensor
     minibatches = 0
-    told: Told
+    told: PendingMetrics
     returns: list[float]
     extra: dict[str, float]
     """Of the last rollout: what learning said, returns of episodes that ended in it, and what else was learnt."""
@@ -90,12 +90,12 @@ class Course:
         """The seed of a rollout."""
         return derive(self.seed, "rollout", index)
 
-    def luck(self, policy: Choice | Gauss, index: int, lanes: Sequence[int]) -> list[NDArray[np.float32]]:
+    def draw_noise(self, policy: Categorical | Gaussian, index: int, lanes: Sequence[int]) -> list[NDArray[np.float32]]:
         """What decides all draws of a rollout, for some lanes."""
         sizes = {lane: last - first for lane, (first, last) in zip(lanes, map(self.span, lanes), strict=True)}
         seed = self.seeded(index)
         steps = self.length(index)
-        return [policy.luck(generator(seed, "act", lane), (steps, size)) for lane, size in sizes.items()]
+        return [policy.draw_noise(generator(seed, "act", lane), (steps, size)) for lane, size in sizes.items()]
 
     def batches(self, index: int, passes: int, minibatches: int) -> Tensor:
         """The rows of every minibatch, in several passes over a rollout; as many in each, so a few are left out."""

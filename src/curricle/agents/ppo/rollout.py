@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from curricle.agents.cuda.hardware import TRITON, sent
+from curricle.agents.cuda.hardware import HAS_TRITON, to_device
 from curricle.agents.networks.encoders import Network
-from curricle.agents.networks.spaces import Arrays, Part
-from curricle.agents.parallel.workers import shared
+from curricle.agents.networks.spaces import Arrays, InputSpec
+from curricle.agents.parallel.workers import shared_memory
 
 
 class Rollout:
@@ -26,7 +26,7 @@ class Rollout:
         self.device = device
 
         def room(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device = device) -> Tensor:
-            return shared(torch.zeros(steps + 1, count, *shape, dtype=dtype, device=device))
+            return shared_memory(torch.zeros(steps + 1, count, *shape, dtype=dtype, device=device))
 
         self.seen = {name: room(*part.shape, dtype=dtype_of(part)) for name, part in network.parts.items()}
         self.memory = room(network.memory)
@@ -58,9 +58,11 @@ class Rollout:
             who = [one.who for one in cut]
             tensors = {name: torch.from_numpy(array).to(self.device) for name, array in seen.items()}
             rewards[at, who] += gamma * look_on(tensors, self.memory[at, who]).cpu().numpy()
-        if self.device.type == "cuda" and TRITON:  # a GPU is still at the last looks, and need not be waited for
-            got, ended = (sent(torch.from_numpy(some), self.device) for some in (rewards, self.ended[:steps].copy()))
-            judged(got, ended, self.values, self.advantages, self.returns, gamma, trace)
+        if self.device.type == "cuda" and HAS_TRITON:  # a GPU is still at the last looks, and need not be waited for
+            got, ended = (
+                to_device(torch.from_numpy(some), self.device) for some in (rewards, self.ended[:steps].copy())
+            )
+            gae_on_gpu(got, ended, self.values, self.advantages, self.returns, gamma, trace)
             return
         values = self.values[: steps + 1].cpu().numpy()
         advantages = gae(rewards, values, self.ended[:steps], gamma, trace)
@@ -92,7 +94,7 @@ def gae(
     return np.asarray(advantages, np.float32)
 
 
-def judged(
+def gae_on_gpu(
     rewards: Tensor, ended: Tensor, values: Tensor, advantages: Tensor, returns: Tensor, gamma: float, trace: float
 ) -> None:
     """The same on a GPU, in one kernel, with advantages brought to one scale; the last two are filled in."""
@@ -112,6 +114,6 @@ def picked(tensor: Tensor, rows: Tensor) -> Tensor:
     return wide.view(torch.int64)[rows].view(torch.uint8).view(len(rows), *tensor.shape[1:])
 
 
-def dtype_of(part: Part) -> torch.dtype:
+def dtype_of(part: InputSpec) -> torch.dtype:
     """In torch's words."""
     return torch.from_numpy(np.zeros(0, part.dtype)).dtype

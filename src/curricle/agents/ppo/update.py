@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from curricle.agents.cuda.hardware import TRITON
+from curricle.agents.cuda.hardware import HAS_TRITON
 from curricle.agents.networks.encoders import Network
-from curricle.agents.networks.heads import Choice
+from curricle.agents.networks.heads import Categorical
 
 FIGURES = ("loss/policy", "loss/value", "policy/entropy", "policy/kl", "policy/clipped")
 ROWS = 256  # that the kernel takes at a time
@@ -29,7 +29,7 @@ class Weights(NamedTuple):
 
 def chosen(network: Network, choice: Tensor, values: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Actions drawn by some noise, their log-probabilities, and values on the world's scale."""
-    if choice.is_cuda and TRITON and isinstance(network.policy, Choice):
+    if choice.is_cuda and HAS_TRITON and isinstance(network.policy, Categorical):
         return drawn(choice, values, noise, network.scale.moments)
     actions = network.policy.sample(choice, noise)
     return actions, network.policy.log_prob(choice, actions), network.scale.outward(values)
@@ -54,7 +54,7 @@ def objective(
     network: Network, choice: Tensor, values: Tensor, batch: Mapping[str, Tensor], weights: Weights
 ) -> tuple[Tensor, Tensor]:
     """The loss of what a network chose and valued, and its figures (`FIGURES`)."""
-    if choice.is_cuda and TRITON and isinstance(network.policy, Choice):
+    if choice.is_cuda and HAS_TRITON and isinstance(network.policy, Categorical):
         return fused(choice, values, batch, network.scale.moments, weights)
     moved = network.policy.log_prob(choice, batch["actions"]) - batch["log_probs"]
     policy, clipped = clipped_loss(moved, batch["advantages"], weights.clip)

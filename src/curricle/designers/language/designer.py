@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from curricle import checkpoint
-from curricle.designer import Designer, Workshop
+from curricle.designer import Context, Designer
 from curricle.designers import diagnostics as watch
 from curricle.designers import reward
 from curricle.designers.language.conditioning import Request, requests
@@ -87,14 +87,14 @@ class Language(Designer):
         wanted = int(np.ceil(n * o.spare))
         return requests(brief, wanted, self.form, o.alpha, o.aim == "skill", rng, stuck=bool(self.stuck))
 
-    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+    def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Write candidates until n can be used, a few rounds at most; the fallback fills what is missing."""
         o = self.options
         designs = list[Design]()
         first = len(self.rows)
         self.pending = []
         if o.warm and o.text != "off" and brief.cycle == 1 and len(brief.examples) > 1:
-            self._warm(brief, workshop)
+            self._warm(brief, context)
         copies = self._known(brief)
         for round in range(o.rounds):
             if len(designs) == n:
@@ -115,14 +115,14 @@ class Language(Designer):
         while len(designs) < n:
             designs.append(self._fallback(brief, len(designs)))
             self.pending.append(-1)
-        workshop.report(self._figures(self.rows[first:], written, n))
+        context.report(self._figures(self.rows[first:], written, n))
         if not written:
             faults = Counter(str(row.info["fault"]) for row in self.rows[first:])
             dropped = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
             LOG.warning("%s: none of %d candidates could be used: %s", self.id, len(self.rows) - first, dropped)
         return designs
 
-    def _warm(self, brief: Brief, workshop: Workshop) -> None:
+    def _warm(self, brief: Brief, context: Context) -> None:
         """Learn what seed tasks look like: in each pass, each as the answer to requests that show others.
 
         Part of the starting point, not of the learning: a frozen environment gets it too, and only the first cycle's.
@@ -144,7 +144,7 @@ class Language(Designer):
             for start in range(0, len(order), o.batch):
                 batch = [drawn[int(i)] for i in order[start : start + o.batch]]
                 losses.append(step(self.causal, batch, 0.0, np.inf, o.micro)["loss"])
-            workshop.report({"design/warmed": float(number), "design/warm_loss": float(np.mean(losses))})
+            context.report({"design/warmed": float(number), "design/warm_loss": float(np.mean(losses))})
             LOG.info("%s: pass %d of %d over the seed tasks, loss %.3g", self.id, number, o.warm, np.mean(losses))
         self.causal.begin()
 
@@ -252,7 +252,7 @@ class Language(Designer):
 
     # -- step 4 --------------------------------------------------------------------------------------------------------
 
-    def learn(self, outcomes: Sequence[Outcome], scores: Scores, workshop: Workshop) -> None:
+    def learn(self, outcomes: Sequence[Outcome], scores: Scores, context: Context) -> None:
         """Weigh what was written by what came of it, and train on it."""
         o = self.options
         mine = [(row, outcome) for row, outcome in zip(self.pending, outcomes, strict=False) if row >= 0]
@@ -270,7 +270,7 @@ class Language(Designer):
         tried = [n for _, n in counts]
         self._reweigh([at for (at, _), n in zip(mine, tried, strict=True) if n >= o.n])
         kept = [at for (at, _), weight in zip(mine, weights, strict=True) if weight > 0]
-        figures = self._train(kept, len(mine), workshop.cycle)
+        figures = self._train(kept, len(mine), context.cycle)
         self._remark_few(tried)
         if any(n >= o.n for n in tried):
             good = [at for (at, _), one in zip(mine, worth, strict=True) if one > 0 and one >= max(worth) / 2]
@@ -286,8 +286,8 @@ class Language(Designer):
             "oscillation": watch.oscillation(self.history),
             "alarm": float(watch.alarm(self.history)),
         }
-        watch.warn(self.history, workshop.cycle)
-        workshop.report({f"design/{name}": value for name, value in figures.items()})
+        watch.warn(self.history, context.cycle)
+        context.report({f"design/{name}": value for name, value in figures.items()})
         self.pending = []
 
     def _remark_few(self, tried: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from curricle.designer import Designer, NamingOptions, Workshop
+from curricle.designer import Context, Designer, NamingOptions
 from curricle.designers.llm import prompts
 from curricle.designers.llm.disguise import Disguise
 from curricle.designers.llm.replies import Check, Reading, read
@@ -69,16 +69,16 @@ class LLM(Designer):
             open_model(self.options, Path(), ())
         self.fallback.ready()
 
-    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+    def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Ask the model; where it gives nothing that can be used, ask the fallback and say so."""
-        reading, heard, trouble = self._asked(brief, n, workshop)
+        reading, heard, trouble = self._asked(brief, n, context)
         designs = list(reading.designs)
         if 0 < len(designs) < n:
             log.warning("cycle %d: %s gave %d of %d designs: %s", brief.cycle, self.id, len(designs), n, trouble)
         if not designs:
             reason = f"{self.id} gave no design: {trouble}"[:500]
             log.warning("cycle %d: %s; %s designs instead", brief.cycle, reason, self.fallback.id)
-            made = self.fallback.propose(brief, n, workshop)
+            made = self.fallback.propose(brief, n, context)
             designs = [
                 d.model_copy(update={"by": d.by or self.fallback.id, "changed": (*d.changed, reason)}) for d in made
             ]
@@ -88,12 +88,12 @@ class LLM(Designer):
             "designer/repaired": sum(bool(design.changed) for design in reading.designs),
             "designer/fallback": not reading.designs,
         }
-        workshop.report({name: float(figure) for name, figure in figures.items()})
+        context.report({name: float(figure) for name, figure in figures.items()})
         return designs
 
-    def learn(self, outcomes: Sequence[Outcome], scores: Scores, workshop: Workshop) -> None:
+    def learn(self, outcomes: Sequence[Outcome], scores: Scores, context: Context) -> None:
         """The model learns from its next prompt; the fallback learns here, to be ready."""
-        self.fallback.learn(outcomes, scores, workshop)
+        self.fallback.learn(outcomes, scores, context)
 
     def save(self, folder: Path) -> None:
         """Write the fallback's state; the model's is the run itself."""
@@ -106,7 +106,7 @@ class LLM(Designer):
     def _shown(self, brief: Brief) -> Brief:
         return Disguise(brief).hide(brief) if self.options.obfuscate else brief
 
-    def _asked(self, brief: Brief, n: int, workshop: Workshop) -> tuple[Reading, list[Exchange], str]:
+    def _asked(self, brief: Brief, n: int, context: Context) -> tuple[Reading, list[Exchange], str]:
         """The best reading of the model's replies, all that it said, and what went wrong last."""
         shown = self._shown(brief)
         best = Reading()
@@ -114,8 +114,8 @@ class LLM(Designer):
         prompt = asked = self.prompt(brief, n)
         heard: list[Exchange] = []
         try:
-            model = open_model(self.options, workshop.folder, workshop.kept(), self.without)
-            caller = Caller(model, self.options, workshop, derive(self.seed, "llm", brief.cycle))
+            model = open_model(self.options, context.folder, context.kept(), self.without)
+            caller = Caller(model, self.options, context, derive(self.seed, "llm", brief.cycle))
             heard = caller.heard
             for _ in range(self.options.asks + 1):
                 exchange = caller.ask(asked, prompts.schema(shown, n))

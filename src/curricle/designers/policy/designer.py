@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from curricle import checkpoint
-from curricle.designer import OfOptions, Workshop
+from curricle.designer import Context, OfOptions
 from curricle.designers import reward as rewards
 from curricle.designers.policy.archive import Archive
 from curricle.designers.policy.choices import Choices
@@ -83,11 +83,11 @@ class Policy(Client):
         self.reward = rewards.bell(o.alpha, o.beta) if o.shape == "bell" else rewards.learnability
         self.met = False  # whether it was shown its world
 
-    def propose(self, brief: Brief, n: int, workshop: Workshop) -> list[Design]:
+    def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Make n designs that should be just hard enough for the agent as it is now."""
         if not self.met:
             self._meet(brief.skills, brief.original)
-            if founders := self.maker.propose(brief, n, workshop):
+            if founders := self.maker.propose(brief, n, context):
                 return [design.model_copy(update={"by": design.by or self.maker.id}) for design in founders]
         rng = generator(self.seed, "policy", brief.cycle)
         worth = self._worth()
@@ -109,10 +109,10 @@ class Policy(Client):
             worth = worth * o.again ** self.forecast.expected(row[None], edge)[0]
         again = sum(row.tobytes() in old for row in rows) / max(1, len(rows))
         figures = {"designer/diversity": diversity(rows), "designer/spread": self.choices.spread()}
-        workshop.report(figures | {"designer/replayed": again})
+        context.report(figures | {"designer/replayed": again})
         return designs
 
-    def learn(self, outcomes: Sequence[Outcome], scores: Scores, workshop: Workshop) -> None:
+    def learn(self, outcomes: Sequence[Outcome], scores: Scores, context: Context) -> None:
         """Move forecast, archive and policy by what the agent showed; an outcome tells about every skill."""
         outcomes = [outcome for outcome in outcomes if self.space.covers(outcome.design.setting)] if self.met else []
         if not outcomes:
@@ -123,17 +123,17 @@ class Policy(Client):
         home = original_counts(scores, names)
         everywhere = np.concatenate([rows, np.repeat(self.space.home[None], len(home[0]), axis=0)])
         self.forecast.learn(everywhere, *(np.concatenate(pair) for pair in zip(seen, home, strict=True)))
-        self.archive.add(workshop.cycle, outcomes)
+        self.archive.add(context.cycle, outcomes)
         rates = [outcome.rate for outcome in outcomes if outcome.rate is not None]
         if rates:  # where nobody tried anything there is nothing to be learnt
             o = self.options
             lessons = self._lessons(names)
-            dreams = self._dreams(workshop.cycle)
+            dreams = self._dreams(context.cycle)
             rows, weights = (np.concatenate(pair) for pair in zip(lessons, dreams, strict=True))
             moved = self.choices.learn(rows, weights, lessons[1].sum(0), o.hold, o.cap)
             near = float(np.mean([abs(rate - o.alpha) <= o.k_min + 1e-9 for rate in rates]))
             figures = {"designer/in_band": near, "designer/success": float(np.mean(rates)), "designer/kl": moved}
-            workshop.report(figures | {"designer/kl_start": self.choices.away()})
+            context.report(figures | {"designer/kl_start": self.choices.away()})
 
     def save(self, folder: Path) -> None:
         """Write what it was told of the world, the archive, the forecast and the policy."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from curricle.designer import Workshop
+from curricle.designer import Context
 from curricle.errors import ModelError
 from curricle.llm.client import Model, size
 from curricle.llm.clients.options import ModelOptions
@@ -24,12 +24,12 @@ LONGEST_WAIT = 60.0
 class Caller:
     """Puts prompts to a model for one step of a run."""
 
-    def __init__(self, model: Model, options: ModelOptions, workshop: Workshop, seed: int) -> None:
+    def __init__(self, model: Model, options: ModelOptions, context: Context, seed: int) -> None:
         self.model = model
         self.options = options
-        self.workshop = workshop
+        self.context = context
         self.seed = seed
-        self.earlier = list(workshop.kept())  # paid for in an earlier sitting and still to be used
+        self.earlier = list(context.kept())  # paid for in an earlier sitting and still to be used
         self.heard: list[Exchange] = []
 
     def ask(self, prompt: Sequence[Message], schema: Mapping[str, Any]) -> Exchange:
@@ -51,13 +51,13 @@ class Caller:
         if attempt:
             self._wait(attempt)
         exchange = self.model.reply(prompt, schema=schema, seed=self.seed)
-        self.workshop.keep(exchange)
+        self.context.keep(exchange)
         return exchange
 
     def _afford(self, prompt: Sequence[Message]) -> None:
         """Refuse a call that could break the budget, at its longest."""
         o = self.options
-        spent = self.workshop.spent()
+        spent = self.context.spent()
         used = spent.get("tokens_in", 0.0) + spent.get("tokens_out", 0.0)
         dollars = spent.get("dollars", 0.0) + (size(prompt) * o.price_in + o.max_tokens * o.price_out) / 1e6
         if spent.get("calls", 0.0) + 1 > o.calls:
