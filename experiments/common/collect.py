@@ -1,10 +1,10 @@
 """Turn finished run folders into lines of data.
 
-    python experiments/collect.py RUN... >> experiments/NAME/results.jsonl
+    python experiments/common/collect.py RUN... >> experiments/STUDY/results.jsonl
 
-One line a run: what was run, both protocols' figures, and how long practice took on which machine. `late_reward` is the
-mean return of the training episodes that ended in the last 100,000 steps: what papers on Crafter print as reward beside
-a score over all training episodes.
+One line a run: its config, its scores in training and in tests, and how long training took on which machine.
+`late_reward` is the mean return of the training episodes that ended in the last 100,000 steps. Papers on Crafter print
+it as the reward beside a score over all training episodes.
 """
 
 import json
@@ -21,13 +21,12 @@ LATE = 100_000
 
 def summary(folder: Path) -> dict[str, Any]:
     """The result of one run, as plain data."""
-    config, (_, scores) = read_config(folder), read_records(folder, Scores)[-1]
-    practice = [t["seconds"] for t in read_timings(folder) if t["phase"] in ("designed", "original")]
+    _, scores = read_records(folder, Scores)[-1]
+    practice = [timing["seconds"] for timing in read_timings(folder) if timing["phase"] in ("designed", "original")]
     machine = read_environment(folder)[0]
-    trained = scores.trained.model_dump(mode="json") if scores.trained else None
     return {
-        "config": config,
-        "trained": trained,
+        "config": read_config(folder),
+        "trained": scores.trained.model_dump(mode="json") if scores.trained else None,
         "late_reward": late_reward(list(read_metrics(folder))),
         "tested": {
             "headline": scores.headline,
@@ -41,13 +40,17 @@ def summary(folder: Path) -> dict[str, Any]:
 
 def late_reward(metrics: Sequence[Mapping[str, Any]]) -> float | None:
     """Mean return of the training episodes that ended in the last steps of a run; None where none is known."""
-    total, count, before = 0.0, 0.0, 0.0
     rows = [row for row in metrics if row.get("practice/episodes") is not None]
+    total = 0.0
+    count = 0.0
+    before = 0.0
     for row in rows:
-        episodes = row["practice/episodes"]  # so far in this part of the practice
-        fresh, before = episodes - before if episodes >= before else episodes, episodes
+        episodes = row["practice/episodes"]  # counted from the start of this stretch of practice
+        new = episodes - before if episodes >= before else episodes
+        before = episodes
         if row["at"] > rows[-1]["at"] - LATE and row.get("practice/return") is not None:
-            total, count = total + fresh * row["practice/return"], count + fresh
+            total += new * row["practice/return"]
+            count += new
     return round(total / count, 3) if count else None
 
 

@@ -1,27 +1,24 @@
-"""GenEnv against its ablations, at an equal number of agent samples.
+"""GenEnv against its ablations, at an equal number of rollouts.
 
-    python experiments/genenv.py run --out FILE [--world sums] [--seeds 0 1 2] [--arms A ...] [--minutes 9] [--set ...]
-    python experiments/genenv.py run --out FILE --processes 5 ...      as many runs at a time, all on one GPU
-    python experiments/genenv.py table FILE [--against agent_only]
-    python experiments/genenv.py picture FILE --out PNG [--arms A ...]
+    python experiments/common/genenv.py --out FILE [--world sums] [--seeds 0 1 2] [--arms A ...] [--set key=value ...]
+    python experiments/common/genenv.py --out FILE --processes 5 ...      # five runs at a time, all on one GPU
 
-Worlds: `tools`, tool calls of all kinds, of which the environment chooses kind and size; `written`, the same, but it
-writes every task itself, after ten passes over seed tasks, and only those enter whose gold is named; `scarce`, that,
-but practice in the original has 64 tasks and no more; `sums`, a family of reasoning-gym of which the environment
-chooses the level; `small`, the config as it is, at full length.
+Worlds: `sums`, sums of which the environment policy chooses the level; `tools`, tool calls of all kinds, of which it
+chooses kind and size; `written`, the same, but it writes every task itself, after ten passes over seed tasks; `scarce`,
+as `written`, but practice in the original world has only 64 tasks; `small`, `configs/genenv-small.toml` as it is.
 
-Arms: `genenv`, `random` (the environment is frozen), `static` (written once), `static=6` (once, but six for each seed
-task, which cycles take in turn), `agent_only` (the original world), `before` (no training at all), and `alpha=0.25` and
-the like. Half of each cycle's rollouts are in tasks of the
-original, the base data; of `sums` none are. With `--share` the others begin with the agent that `before` tested, so
-that a seed's imitation is made once and all arms have the same start. Each run is a run folder under --work and is
-resumed where it stood; when the minutes are over it stops between two steps of the loop, and the same command goes on.
-A finished run appends one line: held-out score and success in the designs after every cycle, the config, the machine.
+Arms: `genenv`; `random` (the environment policy does not learn); `static` (its first designs are kept); `static=6` (six
+designs for each seed task, used in turn); `agent_only` (no designs); `before` (no training at all); `alpha=0.25` and
+other targets. Half of each cycle's rollouts are in tasks of the original, except in `sums`, where none are.
+
+With `--share` all arms of a seed begin with the agent that `before` tested, so that each seed imitates only once. Each
+run has a run folder under `--work` and is resumed where it stopped. When the minutes are over, the run stops between
+two steps of the loop; the same command goes on. A finished run appends one line to the file: the held-out score and the
+success in the designs after every cycle, the config and the machine. `genenv_tables.py` makes tables of such files.
 """
 
 import argparse
 import itertools
-import json
 import statistics
 import subprocess
 import sys
@@ -32,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from intervals import interval
+from reporting import append_line, read_lines
 
 from curricle import config
 from curricle.errors import RunError
@@ -48,7 +45,7 @@ from curricle.run import (
 )
 from curricle.tracking.watcher import Watcher
 
-BASE = Path(__file__).parent.parent / "configs" / "genenv-small.toml"
+BASE = Path(__file__).parents[2] / "configs" / "genenv-small.toml"
 COMMON = [
     "schedule.designs=16",
     "schedule.test_seeds=16",
@@ -109,16 +106,15 @@ WORLDS["written"] = [
 ]
 WORLDS["scarce"] = [*WORLDS["written"], "world.base=64"]
 WORLDS = {name: [*COMMON, *changes] for name, changes in WORLDS.items()} | {"small": []}
-"""What each world changes in the config. A small model solves nothing before it has seen some solutions (`warm`), and
-the tool tasks it writes seldom ask for what their gold does (`written.py`): there it chooses their kind and size."""
+"""What each world changes in `configs/genenv-small.toml`."""
 
 
 class TimeUp(BaseException):
-    """The minutes are over; watchers cannot stop a run by an ordinary error."""
+    """The minutes are over. No ordinary error, for the loop goes on after those of a watcher."""
 
 
 class Clock(Watcher):
-    """Stops a run before its next step once the time is up; what was done stays done."""
+    """Stops a run before its next step once the time is up. What was finished is kept."""
 
     def __init__(self, minutes: float) -> None:
         self.end = time.monotonic() + 60 * minutes
@@ -128,106 +124,132 @@ class Clock(Watcher):
         if time.monotonic() > self.end:
             raise TimeUp
         if torch.cuda.is_available():
-            torch.cuda.empty_cache()  # runs beside this one may need what the last step needed
+            torch.cuda.empty_cache()  # other runs on this GPU may need what the last step needed
 
 
 def arm(base: dict[str, Any], name: str) -> dict[str, Any]:
-    """The config of one arm; the number of agent samples is the same in all but `before`."""
+    """The config of one arm."""
     designer = dict(base["designer"])
-    of_options = {key: value for key, value in designer.items() if key != "id"}
-    changed: dict[str, dict[str, Any]] = {
-        "genenv": {"designer": designer},
-        "random": {"designer": designer | {"learn": False}},
-        "static": {"designer": {"id": "fixed", "of": "language", "of_options": of_options}},
-        "agent_only": {"designer": {"id": "none"}},
-        "before": {"designer": {"id": "none"}, "schedule": base["schedule"] | {"cycles": 0, "final": 0}},
-    }
-    name, _, value = name.partition("=")
-    if name == "alpha":
+    kind, _, value = name.partition("=")
+    if kind == "genenv":
+        return base
+    if kind == "alpha":
         return base | {"designer": designer | {"alpha": float(value)}}
-    if value:
-        changed["static"]["designer"]["variations"] = int(value)
-    return base | changed[name]
+    if kind == "random":
+        return base | {"designer": designer | {"learn": False}}
+    if kind == "static":
+        options = {key: option for key, option in designer.items() if key != "id"}
+        fixed: dict[str, Any] = {"id": "fixed", "of": "language", "of_options": options}
+        if value:
+            fixed["variations"] = int(value)
+        return base | {"designer": fixed}
+    if kind == "agent_only":
+        return base | {"designer": {"id": "none"}}
+    if kind == "before":
+        return base | {"designer": {"id": "none"}, "schedule": base["schedule"] | {"cycles": 0, "final": 0}}
+    sys.exit(f"there is no arm {name!r}; see --help")
 
 
-def line(folder: Path, name: str, seed: int, world: str) -> dict[str, Any]:
+def result(folder: Path, name: str, seed: int, world: str) -> dict[str, Any]:
     """The result of one finished run, as plain data."""
-    scores = [s for _, s in read_records(folder, Scores)]
-    played, samples = defaultdict[int, list[Outcome]](list), 0
+    scores = [record for _, record in read_records(folder, Scores)]
+    samples = 0
+    played = defaultdict[int, list[Outcome]](list)
     for step, outcome in read_records(folder, Outcome):
-        samples += outcome.spent * (step.phase in ("designed", "original"))
+        if step.phase in ("designed", "original"):
+            samples += outcome.spent
         if step.phase == "designed":
             played[step.cycle].append(outcome)
-    rates = [sum(o.successes for o in p) / max(1, sum(o.attempts for o in p)) for _, p in sorted(played.items())]
-    figures: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in read_metrics(folder):
-        for key, value in row.items():
-            if key.startswith(("practice/", "design/")) and value is not None:
-                figures[key][row["cycle"]].append(value)
+    success = []
+    for _, outcomes in sorted(played.items()):
+        attempts = sum(outcome.attempts for outcome in outcomes)
+        success.append(sum(outcome.successes for outcome in outcomes) / max(1, attempts))
     machine = read_environment(folder)[0]
     return {
         "arm": name,
         "seed": seed,
         "world": world,
-        "held_out": [s.headline for s in scores],
+        "held_out": [score.headline for score in scores],
         "skills": {skill: score.mean for skill, score in scores[-1].skills.items()} if scores else {},
-        "success": rates,
+        "success": success,
         "samples": samples,
-        "figures": {key: [statistics.fmean(v) for _, v in sorted(by.items())] for key, by in sorted(figures.items())},
-        "seconds": round(sum(t["seconds"] for t in read_timings(folder)), 1),
-        "config": _portable(read_config(folder)),
+        "figures": mean_metrics(folder),
+        "seconds": round(sum(timing["seconds"] for timing in read_timings(folder)), 1),
+        "config": portable(read_config(folder)),
         "machine": {"gpu": machine["gpu"], "processor": machine["processor"]},
     }
 
 
-def _portable(values: Any) -> Any:
-    """Plain data without the folders of this machine."""
+def mean_metrics(folder: Path) -> dict[str, list[float]]:
+    """The metrics of both players: for each a list, the mean of every cycle."""
+    metrics: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in read_metrics(folder):
+        for key, value in row.items():
+            if key.startswith(("practice/", "design/")) and value is not None:
+                metrics[key][row["cycle"]].append(value)
+    means = {}
+    for key, cycles in sorted(metrics.items()):
+        means[key] = [statistics.fmean(values) for _, values in sorted(cycles.items())]
+    return means
+
+
+def portable(values: Any) -> Any:
+    """A config without the folders of this machine."""
     if isinstance(values, dict):
-        return {key: _portable(value) for key, value in values.items()}
-    return values.rpartition("/")[2] if isinstance(values, str) and values.startswith("/") else values
+        return {key: portable(value) for key, value in values.items()}
+    if isinstance(values, str) and values.startswith("/"):
+        return values.rpartition("/")[2]
+    return values
 
 
-def run(args: argparse.Namespace) -> None:
+def run_all(arguments: argparse.Namespace) -> None:
     """Go through all arms and seeds that the file does not have yet."""
-    if args.processes > 1:
-        return side_by_side(args)
-    base = config.override(config.load(str(BASE)), [*WORLDS[args.world], *args.set])
-    clock, out, have = Clock(args.minutes), Path(args.out), _have(args)
-    for seed in args.seeds:
-        start = _folder(args, "before", seed)
-        needs = ["before"] if args.share and not _finished(start) else []
-        for name in [*needs, *(name for name in args.arms if name not in needs and (name, seed) not in have)]:
-            folder, begin = _folder(args, name, seed), {"begin": str(start)} if args.share and name != "before" else {}
+    base = config.override(config.load(str(BASE)), [*WORLDS[arguments.world], *arguments.set])
+    clock = Clock(arguments.minutes)
+    done = finished_arms(arguments)
+    for seed in arguments.seeds:
+        names = [name for name in arguments.arms if (name, seed) not in done]
+        if arguments.share and not has_agent(folder_of(arguments, "before", seed)):
+            names = ["before", *(name for name in names if name != "before")]
+        for name in names:
+            folder = folder_of(arguments, name, seed)
             print(f"{name}, seed {seed}: {folder}", flush=True)
             try:
-                if (folder / CONFIG).exists():
-                    if bool(begin) != ("begin" in read_config(folder)):
-                        sys.exit(f"{folder} was begun {'without' if begin else 'with'} --share; go on as it was begun")
-                    config.resume(folder, clock)
-                else:
-                    config.start(config.resolve(arm(base, name) | {"seed": seed} | begin), folder, clock)
+                run_one(arguments, arm(base, name) | {"seed": seed}, name, clock)
             except TimeUp:
                 print("the minutes are over; the same command goes on")
                 return
-            if (name, seed) not in have:
-                with out.open("a") as file:
-                    file.write(json.dumps(line(folder, name, seed, args.world)) + "\n")
+            if (name, seed) not in done:
+                append_line(Path(arguments.out), result(folder, name, seed, arguments.world))
     print("all runs are done")
 
 
-def _have(args: argparse.Namespace) -> set[tuple[str, int]]:
+def run_one(arguments: argparse.Namespace, plain: dict[str, Any], name: str, clock: Clock) -> None:
+    """Start a run, or resume it."""
+    folder = folder_of(arguments, name, plain["seed"])
+    shares = arguments.share and name != "before"
+    if (folder / CONFIG).exists():
+        if shares != ("begin" in read_config(folder)):
+            began = "without" if shares else "with"
+            sys.exit(f"{folder} was begun {began} --share; go on as it was begun")
+        config.resume(folder, clock)
+        return
+    if shares:
+        plain = plain | {"begin": str(folder_of(arguments, "before", plain["seed"]))}
+    config.start(config.resolve(plain), folder, clock)
+
+
+def finished_arms(arguments: argparse.Namespace) -> set[tuple[str, int]]:
     """Arms and seeds that the file has."""
-    out = Path(args.out)
-    known = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
-    return {(row["arm"], row["seed"]) for row in known}
+    return {(line["arm"], line["seed"]) for line in read_lines(Path(arguments.out))}
 
 
-def _folder(args: argparse.Namespace, name: str, seed: int) -> Path:
-    """Where a run lies."""
-    return Path(args.work) / f"{Path(args.out).stem}-{name.replace('=', '-')}-{seed}"
+def folder_of(arguments: argparse.Namespace, name: str, seed: int) -> Path:
+    """The run folder of an arm and seed."""
+    return Path(arguments.work) / f"{Path(arguments.out).stem}-{name.replace('=', '-')}-{seed}"
 
 
-def _finished(folder: Path) -> bool:
+def has_agent(folder: Path) -> bool:
     """Whether a run has an agent to begin with."""
     try:
         return read_checkpoint(folder, "agent").is_dir()
@@ -235,107 +257,53 @@ def _finished(folder: Path) -> bool:
         return False
 
 
-def side_by_side(args: argparse.Namespace) -> None:
+def side_by_side(arguments: argparse.Namespace) -> None:
     """Each arm and seed in a process of its own: a small model leaves most of a GPU idle."""
-    same = ["--out", args.out, "--world", args.world, "--work", args.work, *(["--set", *args.set] if args.set else [])]
-    end = time.monotonic() + 60 * args.minutes
+    same = ["--out", arguments.out, "--world", arguments.world, "--work", arguments.work]
+    if arguments.set:
+        same += ["--set", *arguments.set]
+    if arguments.share:
+        same.append("--share")
+    end = time.monotonic() + 60 * arguments.minutes
 
-    def one(job: tuple[int, str]) -> int:
-        left = max(0.0, (end - time.monotonic()) / 60)
-        of = ["--seeds", str(job[0]), "--arms", job[1], "--minutes", str(left), *(["--share"] if args.share else [])]
-        return subprocess.run([sys.executable, __file__, "run", *same, *of]).returncode
+    def run_job(job: tuple[int, str]) -> int:
+        seed, name = job
+        minutes = max(0.0, (end - time.monotonic()) / 60)
+        only = ["--seeds", str(seed), "--arms", name, "--minutes", str(minutes)]
+        return subprocess.run([sys.executable, __file__, *same, *only]).returncode
 
-    def together(pool: ThreadPoolExecutor, jobs: list[tuple[int, str]]) -> None:
-        if failed := sum(code != 0 for code in pool.map(one, jobs)):
+    def run_jobs(pool: ThreadPoolExecutor, jobs: list[tuple[int, str]]) -> None:
+        failed = sum(code != 0 for code in pool.map(run_job, jobs))
+        if failed:
             sys.exit(f"{failed} runs failed; the same command tries them again")
 
-    with ThreadPoolExecutor(args.processes) as pool:
-        if args.share:  # what the others begin with
-            together(pool, [(seed, "before") for seed in args.seeds if not _finished(_folder(args, "before", seed))])
+    with ThreadPoolExecutor(arguments.processes) as pool:
+        if arguments.share:  # the other arms begin with this agent
+            missing = [seed for seed in arguments.seeds if not has_agent(folder_of(arguments, "before", seed))]
+            run_jobs(pool, [(seed, "before") for seed in missing])
         if time.monotonic() < end:
-            have = _have(args)
-            together(pool, [job for job in itertools.product(args.seeds, args.arms) if job[::-1] not in have])
-
-
-def table(args: argparse.Namespace) -> None:
-    """Means over seeds with a 95 % interval, also of what is gained on another arm; success in the designs."""
-    rows = [json.loads(text) for text in Path(args.file).read_text().splitlines()]
-    columns = (
-        *("arm", "seeds", "agent samples", "held-out score", "mean of the last three"),
-        *(f"that less `{args.against}`'s, by seed (pairs)", "success in the designs by cycle"),
-    )
-    print("| " + " | ".join(columns) + " |")
-    print("|---" * len(columns) + "|")
-    late = {(row["arm"], row["seed"]): statistics.fmean(row["held_out"][-3:]) for row in rows}
-    for name in dict.fromkeys(row["arm"] for row in rows):
-        mine = [row for row in rows if row["arm"] == name]
-        other = args.against + "".join(name.partition(",")[1:])  # what follows is how both were made
-        gains = [late[name, row["seed"]] - late[key] for row in mine if (key := (other, row["seed"])) in late]
-        courses = zip(*(row["success"] for row in mine), strict=False)
-        cells = (
-            name,
-            len(mine),
-            f"{mine[0]['samples']:,}",
-            interval([row["held_out"][-1] for row in mine]),
-            interval([late[name, row["seed"]] for row in mine]),
-            f"{interval(gains)} ({len(gains)})" if gains and name != other else "-",
-            " ".join(f"{statistics.fmean(rates):.2f}".lstrip("0") for rates in courses) or "-",
-        )
-        print("| " + " | ".join(map(str, cells)) + " |")
-
-
-def picture(args: argparse.Namespace) -> None:
-    """Success in the designs by cycle, every seed and the mean, beside the success that was aimed at."""
-    from matplotlib.figure import Figure
-
-    rows = [json.loads(text) for text in Path(args.file).read_text().splitlines()]
-    figure = Figure(figsize=(3.4 * len(args.arms), 3.2), layout="constrained")
-    for place, name in zip(figure.subplots(1, len(args.arms), sharey=True, squeeze=False)[0], args.arms, strict=True):
-        mine = [row for row in rows if row["arm"] == name]
-        if not mine:
-            sys.exit(f"{args.file} has no arm {name!r}; it has: {', '.join(sorted({row['arm'] for row in rows}))}")
-        designer = mine[0]["config"]["designer"]
-        for row in mine:
-            place.plot(range(1, len(row["success"]) + 1), row["success"], color="0.7", linewidth=1)
-        means = [statistics.fmean(rates) for rates in zip(*(row["success"] for row in mine), strict=False)]
-        place.plot(range(1, len(means) + 1), means, color="black", label="mean")
-        if "alpha" in designer and designer.get("learn", True):
-            low, high = designer["alpha"] - designer["k_min"], designer["alpha"] + designer["k_min"]
-            place.axhspan(
-                low, high, color="tab:green", alpha=0.2, label=f"band {designer['alpha']} ± {designer['k_min']}"
-            )
-        place.set(title=f"{name}, {len(mine)} seeds", xlabel="cycle", ylim=(0, 1))
-        place.legend(fontsize="small")
-    figure.axes[0].set_ylabel("success in the designs")
-    figure.savefig(args.out, dpi=100)
+            done = finished_arms(arguments)
+            jobs = itertools.product(arguments.seeds, arguments.arms)
+            run_jobs(pool, [(seed, name) for seed, name in jobs if (name, seed) not in done])
 
 
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True)
-    go = commands.add_parser("run")
-    go.add_argument("--out", required=True)
-    go.add_argument("--world", choices=WORLDS, default="tools")
-    go.add_argument("--work", default="runs")
-    go.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    go.add_argument("--arms", nargs="+", default=["before", "genenv", "random", "static", "agent_only"])
-    go.add_argument("--minutes", type=float, default=1e9)
-    go.add_argument("--processes", type=int, default=1, help="Runs at a time; one of tools takes some 20 GB of a GPU.")
-    go.add_argument("--share", action="store_true", help="Begin with the agent of `before`, which is run first.")
-    go.add_argument("--set", nargs="*", default=[], metavar="key=value")
-    go.set_defaults(go=run)
-    show = commands.add_parser("table")
-    show.add_argument("file")
-    show.add_argument("--against", default="agent_only", metavar="ARM", help="The arm that gains are measured from.")
-    show.set_defaults(go=table)
-    draw = commands.add_parser("picture")
-    draw.add_argument("file")
-    draw.add_argument("--out", required=True)
-    draw.add_argument("--arms", nargs="+", default=["alpha=0.25", "genenv", "alpha=0.75", "random"])
-    draw.set_defaults(go=picture)
-    args = parser.parse_args()
-    args.go(args)
+    parser.add_argument("--out", required=True, help="The file of results.")
+    parser.add_argument("--world", choices=WORLDS, default="tools")
+    parser.add_argument("--work", default="runs", help="The folder of the run folders.")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--arms", nargs="+", default=["before", "genenv", "random", "static", "agent_only"])
+    parser.add_argument("--minutes", type=float, default=1e9)
+    parser.add_argument("--processes", type=int, default=1, help="Runs at a time; `tools` takes some 20 GB each.")
+    parser.add_argument("--share", action="store_true", help="Begin with the agent of `before`, which runs first.")
+    parser.add_argument("--set", nargs="*", default=[], metavar="key=value")
+    arguments = parser.parse_args()
+    if arguments.processes > 1:
+        side_by_side(arguments)
+    else:
+        run_all(arguments)
 
 
 if __name__ == "__main__":
