@@ -12,8 +12,8 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture
 def contest(monkeypatch):
     """The real script, in the toy world."""
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    script = importlib.import_module("designers")
+    monkeypatch.syspath_prepend(str(ROOT / "experiments" / "designers-crafter"))
+    script = importlib.import_module("compare")
     monkeypatch.setattr(script, "WORLD", f"{ROOT}/tests/toys.py:Ladder")
     monkeypatch.setattr(script, "BASE", ("log.tensorboard=false", "schedule.save_every=30"))
     return script
@@ -24,7 +24,8 @@ SMALL = ["schedule.cycles=2", "schedule.per_cycle=80", "schedule.final=40", "sch
 
 def call(contest, folder, *words):
     pairs = [word for pair in SMALL for word in ("--set", pair)]
-    contest.main(["--out", str(folder / "runs.jsonl"), "--runs", str(folder / "runs"), "--jobs", "2", *pairs, *words])
+    out, runs = str(folder / "runs.jsonl"), str(folder / "runs")
+    contest.main(["run", "--out", out, "--runs", runs, "--jobs", "2", *pairs, *words])
     return [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
 
 
@@ -38,9 +39,12 @@ def test_what_is_there_is_not_run_again_and_the_rest_is(contest, tmp_path, capsy
         assert sum(d["attempts"] for d in line["designs"]) in (0, 80), "parts of a practice are put together"
         assert line["trained"]["headline"] >= 0 and line["config"]["schedule"]["per_cycle"] == 80
     capsys.readouterr()
-    contest.main(["--out", str(tmp_path / "runs.jsonl"), "--summary"])
+    contest.main(["scores", "--out", str(tmp_path / "runs.jsonl")])
+    contest.main(["gains", "--of", "policy", "--out", str(tmp_path / "runs.jsonl")])
+    contest.main(["designs", "--of", "policy", "--out", str(tmp_path / "runs.jsonl")])
     said = capsys.readouterr().out
-    assert "| policy | 2 |" in said and "| none | 2 |" in said and "| policy minus | seeds |" in said
+    assert "| policy | 2 |" in said and "| none | 2 |" in said
+    assert "| policy minus | seeds |" in said and "| 1 to 4 |" in said
 
 
 def test_a_run_that_was_cut_off_goes_on(contest, tmp_path):
@@ -58,12 +62,22 @@ def test_a_run_that_was_cut_off_goes_on(contest, tmp_path):
 
 
 def test_nothing_is_begun_that_would_not_be_done_in_time(contest, tmp_path, capsys):
-    contest.main(["--out", str(tmp_path / "runs.jsonl"), "--runs", str(tmp_path / "runs"), "--minutes", "0.5"])
+    contest.main(["run", "--out", str(tmp_path / "runs.jsonl"), "--runs", str(tmp_path / "runs"), "--minutes", "0.5"])
     assert "35 runs left" in capsys.readouterr().out and not (tmp_path / "runs").exists()
 
 
 def test_a_run_that_fails_is_named(contest, tmp_path, capsys):
-    words = ["--out", str(tmp_path / "runs.jsonl"), "--runs", str(tmp_path / "runs"), "--only", "none", "--seeds", "1"]
+    words = [
+        "run",
+        "--out",
+        str(tmp_path / "runs.jsonl"),
+        "--runs",
+        str(tmp_path / "runs"),
+        "--only",
+        "none",
+        "--seeds",
+        "1",
+    ]
     contest.main([*words, "--set", "schedule.nonsense=1"])
     assert "failed; see" in capsys.readouterr().out
     assert "nonsense" in (tmp_path / "runs" / "none--s0.log").read_text()
@@ -75,17 +89,3 @@ def test_every_condition_can_be_resolved(contest):
     for group in contest.GROUPS.values():
         for pairs in group.values():
             config.resolve(config.override({"world": {"id": "crafter"}}, ["agent.device=cpu", *pairs]))
-
-
-def test_the_page_shows_the_data_there_is(contest, capsys):
-    contest.main(["--summary"])
-    page = (ROOT / "experiments" / "README.md").read_text()
-    assert f"<!-- designers -->\n{capsys.readouterr().out.strip()}\n<!-- end -->" in page
-    contest.main(["--summary", "--out", str(ROOT / "experiments" / "designers" / "two-passes.jsonl")])
-    first = capsys.readouterr().out.split("\n\n")[0]
-    assert f"<!-- designers two-passes -->\n{first}\n<!-- end -->" in page
-
-
-def test_intervals_by_hand(contest):
-    assert contest.interval([1.0]) == "1.0"
-    assert contest.interval([1.0, 2.0, 3.0]) == "2.0 ± 2.5", "4.30 * 1 / sqrt(3)"

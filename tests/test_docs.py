@@ -111,16 +111,6 @@ def test_text_page_runs():
     assert done.returncode == 0 and "reward=1.0" in done.stdout and "no call" in done.stdout, done.stderr
 
 
-def test_the_pages_show_the_results_there_are():
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "experiments" / "tables.py")], capture_output=True, text=True, check=True
-    )
-    assert part((ROOT / "experiments" / "README.md").read_text(), "table") == done.stdout.strip().splitlines()
-    words = [sys.executable, str(ROOT / "experiments" / "tables.py"), "--headlines"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert part(README, "headlines") == done.stdout.strip().splitlines()
-
-
 def test_crafter_page_runs(at_root):
     (code,), (text,) = blocks(CRAFTER, "python"), blocks(CRAFTER, "sh")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -176,26 +166,6 @@ def test_the_benchmark_of_the_policy_runs():
     command = [sys.executable, str(ROOT / "benchmarks" / "policy.py"), world, *small, "--json"]
     found = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
     assert set(found) == {"ms_a_design", "ms_an_update", "share_of_practice"} and min(found.values()) > 0
-
-
-def test_experiments_page_shows_the_shapes_of_the_update(script):
-    page = (ROOT / "experiments" / "README.md").read_text()
-    shown = script("experiments/updates.py", "table", str(ROOT / "experiments/ppo-updates/symbols.jsonl"))
-    assert part(page, "updates") == shown.strip().splitlines()
-    files = [str(ROOT / "experiments" / name) for name in ("ppo-updates/pixels.jsonl", "ppo-crafter-128/results.jsonl")]
-    assert part(page, "updates pixels") == script("experiments/updates.py", "runs", *files).strip().splitlines()
-
-
-def test_shapes_of_the_update_are_run_once(script, tmp_path):
-    out = str(tmp_path / "out.jsonl")
-    for _ in range(2):
-        script(
-            "experiments/updates.py", "run", "--out", out, "--shapes", "1:2:1e-3", "--seeds", "3", "--steps", "40000"
-        )
-    (row,) = map(json.loads, Path(out).read_text().splitlines())
-    assert row["epochs"] == 1 and row["seed"] == 3 and len(row["returns"]) == 4 and row["scores"][1] > 0 < row["kl"]
-    with pytest.raises(SystemExit):
-        script("experiments/updates.py", "run", "--out", out, "--shapes", "3:8")
 
 
 def test_contributing_names_files_that_exist():

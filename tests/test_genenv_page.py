@@ -1,4 +1,4 @@
-"""GenEnv's page, its configs, its experiments: what they show is there, what they say runs."""
+"""GenEnv's page, its configs and its script: what the page names exists, and what it says runs."""
 
 import json
 import math
@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from pages import SMALL, blocks, part, tiny_players
+from pages import SMALL, blocks, tiny_players
 from parts import ROOT
 from small_model import tiny
 from typer.testing import CliRunner
@@ -21,6 +21,7 @@ from curricle.designers.language import designer as language
 from curricle.registry import find
 
 GENENV = (ROOT / "docs" / "genenv.md").read_text()
+GENENV_SCRIPT = str(ROOT / "experiments" / "common" / "genenv.py")
 
 
 def test_genenv_page_runs(at_root):
@@ -65,11 +66,11 @@ def test_genenv_tools_run(script, tmp_path):
     )
     plain = config.load(str(ROOT / "configs" / "genenv-small.toml"))
     out, work = str(tmp_path / "out.jsonl"), str(tmp_path / "runs")
-    go = ["run", "--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv"]
+    go = ["--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv"]
     sets = ["--set", *SMALL, *tiny_players(plain), "schedule.test_episodes=2", "schedule.final=0", "agent.warm=1"]
     sets.append('designer.text="required"')
-    assert "minutes are over" in script("experiments/genenv.py", *go, "--minutes", "0", *sets)
-    known = runpy.run_path(str(ROOT / "experiments" / "genenv.py"))
+    assert "minutes are over" in script("experiments/common/genenv.py", *go, "--minutes", "0", *sets)
+    known = runpy.run_path(GENENV_SCRIPT)
     found = {name: config.resolve(config.override(plain, s)) for name, s in known["WORLDS"].items()}
     texts = {name: (one.designer_options.text, one.designer_options.warm) for name, one in found.items()}
     held = dict.fromkeys(("written", "scarce"), ("required", 10))
@@ -78,61 +79,20 @@ def test_genenv_tools_run(script, tmp_path):
     arms = {name: config.resolve(known["arm"](plain, name)).designer_options for name in ("static=6", "alpha=0.3")}
     assert arms["static=6"].variations == 6 and arms["alpha=0.3"].alpha == 0.3
     for _ in range(2):  # the second time there is nothing left to do
-        script("experiments/genenv.py", *go, "--processes", "2", "--share", *sets)
+        script("experiments/common/genenv.py", *go, "--processes", "2", "--share", *sets)
     rows = sorted(map(json.loads, Path(out).read_text().splitlines()), key=lambda row: row["arm"])
-    assert script("experiments/genenv.py", *go, *sets).strip() == "all runs are done"  # there is nothing left to do
+    assert (
+        script("experiments/common/genenv.py", *go, *sets).strip() == "all runs are done"
+    )  # there is nothing left to do
     counted = [(row["arm"], row["samples"], len(row["held_out"])) for row in rows]
     assert counted == [("before", 0, 1), ("genenv", 32, 2)] and rows[1]["config"]["begin"] == "out-before-0"
-    tried = list(map(json.loads, script("experiments/written.py", "gather", f"{work}/out-genenv-0").splitlines()))
+    tried = list(
+        map(json.loads, script("experiments/written-tasks/written.py", "gather", f"{work}/out-genenv-0").splitlines())
+    )
     assert {row["cycle"] for row in tried} == {1, 2} and 0 < sum(row["attempts"] for row in tried) <= 16
     assert all(row["task"] and row["fallback"] for row in tried), "a tiny model writes nothing of use"
-    shown = script("experiments/genenv.py", "table", out)
+    shown = script("experiments/common/genenv_tables.py", "table", out)
     assert str(tmp_path) not in json.dumps(rows) and "| genenv | 1 | 32 |" in shown
-
-
-def test_gains_are_measured_from_any_arm(script):
-    shown = script("experiments/genenv.py", "table", str(ROOT / "experiments/genenv/sums.jsonl"), "--against", "random")
-    rows = {row.split(" | ")[0]: row.split(" | ")[5] for row in shown.splitlines() if " | " in row}
-    assert rows["| arm"].startswith("that less `random`'s") and rows["| random"] == "-"
-    assert rows["| genenv"].startswith("0.8 ± 7.1") and rows["| genenv, old search"].startswith("-")
-
-
-def test_genenv_page_shows_the_speed_there_is(script):
-    shown = script("benchmarks/language.py", "--table", str(ROOT / "experiments/language-speed/measured.jsonl"))
-    assert part(GENENV, "speed") == shown.strip().splitlines()
-
-
-def test_what_is_written_is_counted(script, tmp_path):
-    out = str(tmp_path / "written.jsonl")
-    go = ["run", "--out", out, "--warm", "0", "1", "--seeds", "0", "--candidates", "3", "--model", tiny()]
-    script("experiments/written.py", *go)
-    script("experiments/written.py", *go)
-    rows = [json.loads(line) for line in Path(out).read_text().splitlines()]
-    assert [row["warm"] for row in rows] == [0, 1], "what the file has is not run again"
-    for row in rows:
-        assert row["used"] + sum(row["faults"].values()) == row["candidates"] == 3
-    assert "| 1 | 1 | 3 |" in script("experiments/written.py", "table", out)
-    strict = str(tmp_path / "strict.jsonl")
-    script("experiments/written.py", *go[:2], strict, *go[3:], "--named")
-    found = list(map(json.loads, Path(strict).read_text().splitlines()))
-    assert [row["must_name"] for row in [*rows, *found]] == [False, False, True, True]
-    assert all(row["named"] == row["used"] for row in found)
-
-
-def test_experiments_page_shows_the_runs_of_genenv_there_are(script, tmp_path):
-    page = (ROOT / "experiments" / "README.md").read_text()
-    for file in sorted((ROOT / "experiments" / "genenv").glob("*.jsonl")):
-        shown = script("experiments/genenv.py", "table", str(file)).strip().splitlines()
-        assert part(page, f"genenv {file.stem}") == shown
-    swept = str(ROOT / "experiments/genenv/sums.jsonl")
-    script("experiments/genenv.py", "picture", swept, "--out", str(tmp_path / "a.png"))
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(SystemExit, match="has no arm 'teacher'; it has: agent_only, alpha="):
-        words = ["--out", str(tmp_path / "b.png"), "--arms", "teacher"]
-        script("experiments/genenv.py", "picture", swept, *words)
-    for file in sorted((ROOT / "experiments" / "written-tasks").glob("*.jsonl")):
-        shown = script("experiments/written.py", "table" if file.stem == "written" else "tried", str(file))
-        assert part(page, file.stem) == shown.strip().splitlines()
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("configs/genenv-*.toml")), ids=lambda p: p.stem)
@@ -142,8 +102,8 @@ def test_genenv_practises_in_the_original_too_and_tries_each_design_often_enough
 
 @pytest.mark.parametrize("world", ["tools", "sums", "written", "scarce"])
 def test_the_experiments_try_each_design_often_enough(world, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "experiments")
-    known = runpy.run_path(str(ROOT / "experiments" / "genenv.py"))
+    monkeypatch.syspath_prepend(ROOT / "experiments" / "common")
+    known = runpy.run_path(GENENV_SCRIPT)
     plain = config.load(str(ROOT / "configs" / "genenv-small.toml"))
     often_enough(config.resolve(config.override(plain, known["WORLDS"][world])), alone=world == "sums")
 

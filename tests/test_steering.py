@@ -11,8 +11,8 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture
 def study(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    return importlib.import_module("alpha_steering")
+    monkeypatch.syspath_prepend(str(ROOT / "experiments" / "alpha-steering"))
+    return importlib.import_module("steering")
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.5, 0.7])
@@ -40,15 +40,7 @@ def test_the_ranking_bound_holds_in_simulation(study):
 
 
 def test_the_data_of_the_study_is_what_the_code_gives(study):
-    kept = list(map(study.json.loads, (study.HERE / "steering.jsonl").read_text().splitlines()))
+    kept = study.read_lines(study.STEERING)
     (line,) = [x for x in kept if (x["designer"], x["agent"], x["alpha"], x["seed"]) == ("policy", "improves", 0.5, 1)]
     again = study.measures(study.steer({"id": "policy", "alpha": 0.5}, "improves", 1), 0.5)
     assert line == pytest.approx({**line, **again}, abs=0.05)
-
-
-def test_the_page_shows_the_data(study, capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["alpha_steering.py", "--tables"])
-    study.main()
-    steering, ranking = capsys.readouterr().out.strip().split("\n\n")
-    page = (ROOT / "experiments" / "README.md").read_text()
-    assert steering in page and ranking in page

@@ -101,6 +101,6 @@ def test_a_run_without_an_agent_yet(tmp_path):
 
 
 def test_results_are_collected_as_data(run):
-    script = Path(ROOT) / "experiments" / "collect.py"
+    script = Path(ROOT) / "experiments" / "common" / "collect.py"
     done = subprocess.run([sys.executable, str(script), str(run)], capture_output=True, text=True)
     assert done.returncode == 0 and '"tested": {"headline": ' in done.stdout, done.stderr

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reporting import interval, markdown, read_lines
+from reporting import interval, markdown, option, read_lines
 
 
 def means_by_cycle(lines: Sequence[dict[str, Any]]) -> list[float]:
@@ -72,12 +72,10 @@ def picture(arguments: argparse.Namespace) -> None:
             axis.plot(range(1, len(line["success"]) + 1), line["success"], color="0.7", linewidth=1)
         means = means_by_cycle(mine)
         axis.plot(range(1, len(means) + 1), means, color="black", label="mean")
-        designer = mine[0]["config"]["designer"]
-        if "alpha" in designer and designer.get("learn", True):
-            low = designer["alpha"] - designer["k_min"]
-            high = designer["alpha"] + designer["k_min"]
-            label = f"band {designer['alpha']} ± {designer['k_min']}"
-            axis.axhspan(low, high, color="tab:green", alpha=0.2, label=label)
+        alpha = option(mine[0], "designer", "alpha")
+        k_min = option(mine[0], "designer", "k_min")
+        if alpha is not None and option(mine[0], "designer", "learn", True):
+            axis.axhspan(alpha - k_min, alpha + k_min, color="tab:green", alpha=0.2, label=f"band {alpha} ± {k_min}")
         axis.set(title=f"{name}, {len(mine)} seeds", xlabel="cycle", ylim=(0, 1))
         axis.legend(fontsize="small")
     axes[0].set_ylabel("success in the designs")

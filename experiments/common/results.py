@@ -13,17 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reporting import deviation, markdown, read_lines
+from reporting import deviation, markdown, option, read_lines
 
 SCORES = ("training score", "training reward", "late reward", "test score", "test reward")
 
 
-def lookup(line: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted key of a run's config."""
-    value: Any = line["config"]
-    for name in key.split("."):
-        value = value[name]
-    return value
+def value_of(line: Mapping[str, Any], key: str) -> Any:
+    """An option of a run: `agent.steps`, for instance."""
+    part, _, name = key.partition(".")
+    return option(line, part, name)
 
 
 def heading(key: str) -> str:
@@ -33,7 +31,7 @@ def heading(key: str) -> str:
 
 def cells(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Seeds and scores of the runs of one setting."""
-    seeds = {lookup(line, "seed") for line in lines}
+    seeds = {line["config"]["seed"] for line in lines}
     count = str(len(seeds)) if len(seeds) == len(lines) else f"{len(seeds)} ({len(lines)} runs)"
     late = [line["late_reward"] for line in lines if line.get("late_reward") is not None]
     late_reward = deviation(late)
@@ -53,7 +51,7 @@ def table(lines: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
     """One row for each setting."""
     settings = defaultdict[tuple[Any, ...], list[dict[str, Any]]](list)
     for line in lines:
-        settings[tuple(lookup(line, key) for key in keys)].append(line)
+        settings[tuple(value_of(line, key) for key in keys)].append(line)
     rows = [[*values, *cells(settings[values])] for values in sorted(settings)]
     return markdown([*map(heading, keys), "seeds", *SCORES], rows)
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "common"))
 from collect import summary
-from reporting import append_line, interval, markdown, read_lines
+from reporting import append_line, interval, markdown, option, read_lines
 
 from curricle.records import Outcome
 from curricle.run import read_records
@@ -227,8 +227,8 @@ COLUMNS = ("training score", "training reward", "test score", "test reward")
 
 def in_band(line: dict[str, Any]) -> list[bool]:
     """For each design that was tried: whether it lay in the designer's band, or in the policy's where it has none."""
-    alpha = line["config"]["designer"].get("alpha", 0.5)
-    k_min = line["config"]["designer"].get("k_min", 0.1)
+    alpha = option(line, "designer", "alpha", 0.5)
+    k_min = option(line, "designer", "k_min", 0.1)
     rates = [design["successes"] / design["attempts"] for design in line["designs"] if design["attempts"]]
     return [abs(rate - alpha) <= k_min + 1e-9 for rate in rates]
 
