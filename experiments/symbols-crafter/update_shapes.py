@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1] / "common"))
 from reporting import append_line, interval, markdown, mean, read_lines
 
-from curricle.agents.ppo import PPO
+from curricle.agents.ppo.agent import PPO
 from curricle.records import Outcome
 from curricle.worlds.crafter import Crafter
 

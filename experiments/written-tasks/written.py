@@ -8,7 +8,7 @@
 `run` asks a policy that has not learnt from any success for tasks, one a candidate, each from a seed task; `--warm` is
 the number of passes over the seed tasks before that. A task is used if it can be parsed, its gold calls run and score
 1, junk scores 0, and it is no copy. Nobody checks whether its request asks for what gold does. `named` counts the used
-tasks whose request or earlier results contain every value of the gold calls (`worlds/text/named.py`), which is
+tasks whose request or earlier results contain every value of the gold calls (`worlds/text/tools/named.py`), which is
 necessary and not sufficient; with `--named` all others are refused. One line a run: candidates by what became of them,
 and some used tasks to read. `table` makes a table of such a file.
 
@@ -31,10 +31,10 @@ from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language.designer import FAULTS
 from curricle.records import Outcome
 from curricle.run import read_config, read_records
-from curricle.worlds.text.item import Item
-from curricle.worlds.text.named import left_out, unnamed
-from curricle.worlds.text.tools import Tools, ToolsOptions
-from curricle.worlds.text.writing import written
+from curricle.worlds.text.tools.item import Item
+from curricle.worlds.text.tools.named import left_out, unnamed
+from curricle.worlds.text.tools.world import Tools, ToolsOptions
+from curricle.worlds.text.tools.writing import written
 
 KINDS = ("named", "left out", "unnamed", "no call", "fallback")
 
