@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -57,8 +58,8 @@ def main() -> int:
         shutil.copy(HERE / "same_bytes_world.py", model)
     with tempfile.TemporaryDirectory(prefix="same-bytes-") as scratch, Endpoint() as endpoint:
         names = {"model": str(model), "endpoint": f"http://{endpoint.address}/v1"}
-        old = Side(cache / "tree", cache / "runs", names, endpoint.address)
-        new = Side(TREE, Path(scratch), names, endpoint.address)
+        old = Side(cache / "tree", cache / "runs", names)
+        new = Side(TREE, Path(scratch), names)
         _make(runs, old, new)
         return _compare(runs, old, new)
 
@@ -66,11 +67,10 @@ def main() -> int:
 class Side:
     """One of the two trees, and the folder with its runs."""
 
-    def __init__(self, tree: Path, folder: Path, names: Mapping[str, str], address: str) -> None:
+    def __init__(self, tree: Path, folder: Path, names: Mapping[str, str]) -> None:
         self.tree = tree
         self.folder = folder
         self.names = {**names, "tree": str(tree)}
-        self.address = address
 
     def start(self, configs: Mapping[str, Any], resume: bool = False) -> subprocess.Popen[str]:
         """Make runs, or resume them, one after another in a process of this tree."""
@@ -108,7 +108,7 @@ class Side:
                 data = path.read_bytes()
                 if path.suffix in (".jsonl", ".toml", ".json"):
                     data = data.replace(str(self.tree).encode(), b"TREE")
-                    data = data.replace(self.address.encode(), b"ADDRESS")
+                    data = re.sub(rb"127\.0\.0\.1:\d+", b"ADDRESS", data)
                 found[str(relative)] = data
         return found
 

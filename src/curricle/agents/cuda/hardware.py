@@ -97,7 +97,8 @@ class FlatParameters:
     """All parameters of a network side by side in one tensor, shared by lanes; a gradient is one tensor too.
 
     With `bf16_copies` there is a second one in bfloat16, so that weights need not be cast in every pass: products
-    take their weights from there (`matmul_weight`), and what changes the row otherwise than by `descend` has to `settle` it.
+    take their weights from there (`matmul_weight`), and whatever changes the row other than
+    `descend` has to `settle` it.
     """
 
     def __init__(self, network: nn.Module, *, bf16_copies: bool = False) -> None:
