@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from extras import skip_without
+
 
 def chat(content, finish="stop", **more):
     """The body of a chat completion."""
@@ -20,6 +22,7 @@ class Loopback:
     """`with Loopback([act, ...]) as server:` - each request is answered by the next act, the last one for ever."""
 
     def __init__(self, acts: Sequence[Callable]) -> None:
+        skip_without("endpoints")
         self.acts, self.requests, self.headers = list(acts), [], []
         outer = self
 

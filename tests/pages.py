@@ -19,6 +19,8 @@ def tiny_players(plain):
     resolved = config.resolve(plain)
     options = {"agent": resolved.agent_options, "designer": resolved.designer_options}
     mine = {part: set(type(o).model_fields) for part, o in options.items() if "lora" in type(o).model_fields}
+    if not any(mine.values()):
+        return []
     few = {"model": tiny(), "group": 4, "tasks": 2, "micro": 8, "most_tokens": 4, "text_tokens": 4, "sample_batch": 16}
     pairs = [f"{part}.{name}={value}" for part, known in mine.items() for name, value in few.items() if name in known]
     pairs += [f"{part}.warm=1" for part in mine if getattr(options[part], "warm", 0)]

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from extras import skip_without
+
 from curricle.records import Message, Skill, Task, Verdict
 from curricle.seeds import generator
 from curricle.setting import Setting, knob
@@ -29,6 +31,7 @@ def tiny(spread: float = 0.02, curt: bool = False) -> str:
     An adapter leaves the head as it is, and with a head of the usual small weights all words stay equally likely: tests
     in which an adapter learns want a greater `spread`.
     """
+    skip_without("llm")
     import torch
 
     torch.set_num_threads(1)  # so small a model is slowed down by more

@@ -19,6 +19,7 @@ from curricle.views.progress import Progress
 
 VAULT = f"{ROOT}/examples/vault.py:Vault"
 QUICK = ["--set", "schedule.per_cycle=400", "--set", "schedule.final=100", "--set", "schedule.cycles=2"]
+QUIET = [*QUICK, "--set", "log.tensorboard=false"]
 
 
 def curricle(*arguments, cwd=None):
@@ -32,7 +33,7 @@ def test_the_first_line_names_the_model_of_an_agent_that_is_one():
 
 
 def test_run_then_show_then_resume(tmp_path):
-    first = curricle("run", VAULT, "--out", tmp_path / "run", "--seed", 3, "--designer", "random", *QUICK)
+    first = curricle("run", VAULT, "--out", tmp_path / "run", "--seed", 3, "--designer", "random", *QUIET)
     assert first.returncode == 0, first.stderr
     assert first.stderr.splitlines() == [
         f"{tmp_path / 'run'}: world vault-v1, designer random-v1, agent tabular-v1, seed 3",

@@ -3,7 +3,10 @@
 Processes of their own, because Triton decides when it is loaded whether it compiles or interprets.
 """
 
+from extras import skip_without
 from test_fused import interpreted
+
+skip_without("dev")
 
 LOOK = """
 import json

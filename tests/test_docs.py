@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from extras import skip_without
 from pages import SMALL, blocks, part, tiny_players
 from parts import ROOT
 from typer.testing import CliRunner
@@ -35,6 +36,7 @@ def test_readme_quickstart_runs(at_root):
 
 
 def test_readme_commands_run(at_root):
+    skip_without("plots")
     (text,) = blocks(README, "sh")
     for line in text.strip().splitlines():
         words = shlex.split(line, comments=True)

@@ -1,7 +1,6 @@
 """The language-model agent and TRL: whose settings decide what, who draws replies, and what is remarked on."""
 
 import pytest
-import trl
 from parts import quiet
 from small_model import Pick
 from test_grpo import agent, scripted
@@ -9,6 +8,8 @@ from test_grpo import agent, scripted
 from curricle.agents.grpo import GRPOOptions, trainer
 from curricle.agents.grpo import options as settings
 from curricle.errors import AgentError
+
+trl = pytest.importorskip("trl")
 
 
 def test_a_budget_that_is_no_whole_number_of_updates_is_remarked_on_once(caplog):

@@ -4,7 +4,6 @@ import pytest
 import torch
 from small_model import Pick, tiny
 from test_grpo import brief
-from transformers.models.llama import modeling_llama
 
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.llm.extras import kernels
@@ -13,6 +12,7 @@ from curricle.llm.generate.sampling import Sampler
 from curricle.llm.models.attention import opened
 from curricle.llm.models.causal import Causal, CausalOptions
 
+modeling_llama = pytest.importorskip("transformers.models.llama.modeling_llama")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [8], list(range(20, 95))]
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from small_model import tiny
-from trl.trainer import utils as trl_utils
 
 from curricle.agents.grpo.microbatches import laid_out, share, shares, split
 from curricle.agents.grpo.options import LearningOptions
@@ -16,6 +15,8 @@ from curricle.agents.grpo.rollouts import Attempt
 from curricle.agents.grpo.trainer import Grpo
 from curricle.llm.models.causal import Causal
 from curricle.records import Message, Task, Verdict
+
+trl_utils = pytest.importorskip("trl.trainer.utils")
 
 PAD = 0
 TRIES = [  # prompt, reply

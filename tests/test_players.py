@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from extras import skip_without
 from parts import ROOT, VAULT, quiet
 from small_model import Pick, tiny
 from test_grpo import agent
@@ -24,6 +25,8 @@ from curricle.llm.models import causal
 from curricle.llm.models.causal import Causal, CausalOptions
 from curricle.llm.models.norms import fused
 from curricle.llm.models.shards import WRAPPED
+
+skip_without("llm")
 
 
 def test_batched_replies_are_those_of_one_at_a_time():

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from curricle import config
@@ -14,6 +13,8 @@ from curricle.errors import RunError, UsageError
 from curricle.records import Design, Outcome, Scores
 from curricle.run import read_records
 from curricle.views import plots as view
+
+Figure = pytest.importorskip("matplotlib.figure").Figure
 
 HERE = Path(__file__).parent
 

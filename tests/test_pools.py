@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import trl
 from parts import quiet
 from small_model import Pick, Steps
 from test_designers import scores
@@ -13,6 +12,8 @@ from test_language import Told, policy
 from curricle.errors import RunDamaged
 from curricle.llm.models import pools
 from curricle.records import Message, Outcome
+
+trl = pytest.importorskip("trl")
 
 
 def loaded(path):

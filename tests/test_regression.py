@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from extras import skip_without
 from small_model import tiny
 from test_language_math import causal
 
 from curricle.llm.models.attention import NAME, opened
 from curricle.llm.models.causal import Causal, CausalOptions
 from curricle.llm.models.regression import Example, divergence, step, token_logits, unlikelihood
+
+skip_without("llm")
 
 
 def test_divergence_and_likelihood_of_two_tokens():

@@ -6,6 +6,7 @@ import os
 
 import pytest
 import safetensors.numpy
+from extras import skip_without
 from launching import ended, launcher, near, refused, updates
 from small_model import Pick, tiny
 
@@ -13,6 +14,8 @@ from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.agents.grpo import sharding as sharing
 from curricle.errors import AgentError
 from curricle.scale import ranks
+
+skip_without("llm")
 
 FSDP = {"fsdp": True}
 

@@ -5,6 +5,7 @@ import tarfile
 from collections import Counter
 
 import pytest
+from extras import skip_without
 from parts import ROOT
 
 from curricle.errors import ModelError, UsageError
@@ -25,6 +26,7 @@ def gold(world, task):
 
 
 def test_bad_folders_are_named(tmp_path):
+    skip_without("text")
     with pytest.raises(UsageError, match="is no folder"):
         likeness("embedding", str(tmp_path / "none"))("a b", "b c")
     with pytest.raises(ModelError, match="cannot be loaded"):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from extras import skip_without
 
 from curricle.errors import UsageError, ValueRefused
 from curricle.records import Message, Verdict
@@ -20,6 +21,8 @@ from curricle.worlds.text.textworld import engine
 from curricle.worlds.text.textworld.engine import Plan, Theatre, key, script
 from curricle.worlds.text.textworld.world import Games, GamesOptions, command
 from curricle.worlds.text.tools.world import Tools
+
+skip_without("text")
 
 CODE = "__import__('pathlib').Path('hacked').touch()"
 JUNK = ("", " \n", "junk", "I do not know.", "<answer></answer>", "<answer>junk</answer>", "<tool_call></tool_call>")

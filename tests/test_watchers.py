@@ -7,6 +7,7 @@ import sys
 import threading
 
 import pytest
+from extras import skip_without
 from parts import ROOT
 
 from curricle import config
@@ -21,6 +22,7 @@ PLAIN = {
 
 
 def test_tensorboard_gets_what_the_metrics_file_gets(tmp_path):
+    skip_without("tensorboard")
     config.start(config.resolve(PLAIN), tmp_path / "run")
     assert seen(tmp_path / "run") == written(tmp_path / "run")
     assert {"test/headline", "test/reward", "test/open_1", "practice/episodes"} <= set(seen(tmp_path / "run"))
@@ -28,6 +30,7 @@ def test_tensorboard_gets_what_the_metrics_file_gets(tmp_path):
 
 def test_a_resume_leaves_no_gap_in_tensorboard(tmp_path):
     """Whatever a killed writer had not flushed, and whatever a finished run holds, is there after a resume."""
+    skip_without("tensorboard")
     folder = tmp_path / "run"
     config.start(config.resolve(PLAIN), folder)
     shutil.rmtree(folder / "tensorboard")
@@ -39,6 +42,7 @@ def test_a_resume_leaves_no_gap_in_tensorboard(tmp_path):
 
 def test_an_event_file_that_cannot_be_written_stops_nothing(tmp_path, monkeypatch):
     """Each figure is written by the run itself: no thread can die of a full disk and leave the run waiting for it."""
+    skip_without("tensorboard")
     monkeypatch.setattr("curricle.tracking.watcher.FLUSH", 0.0)
     threads = threading.active_count()
     board = TensorBoard(tmp_path / "events", [])
@@ -59,15 +63,14 @@ def test_a_run_without_the_extra_goes_on_and_a_resume_with_it_writes_all_events(
     lines = [record.getMessage() for record in caplog.records if "TensorBoard" in record.getMessage()]
     assert lines == [WITHOUT_TENSORBOARD]
     assert not (folder / "tensorboard").exists()
-    pytest.importorskip("tensorboardX")
+    skip_without("tensorboard")
     config.resume(folder)
     assert seen(folder) == written(folder)
 
 
 def seen(folder):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(folder / "tensorboard"))
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = reader.EventAccumulator(str(folder / "tensorboard"))
     events.Reload()
     return {name: [(e.step, pytest.approx(e.value)) for e in events.Scalars(name)] for name in events.Tags()["scalars"]}
 

@@ -1,7 +1,9 @@
 """A language model of 100,000 random weights as a GGUF file: the whole way of the embedded one, without a download."""
 
-import gguf
 import numpy as np
+import pytest
+
+gguf = pytest.importorskip("gguf", reason="needs an extra: pip install 'curricle[llm]'")
 
 HIDDEN, LAYERS, HEADS, KEYS, INNER = 64, 2, 4, 2, 128
 TEMPLATE = (

@@ -30,8 +30,6 @@ class Endpoint(Model):
     """A model behind an HTTP address."""
 
     def __init__(self, options: ModelOptions, without: set[str] | None = None) -> None:
-        if importlib.util.find_spec("openai") is None:
-            raise UsageError(f"{options.model} at an endpoint needs openai: pip install 'curricle[endpoints]'")
         self.options = options
         self.url = options.base_url or OPENAI
         self.name = f"{options.model} at {urlsplit(self.url).netloc}"
@@ -41,6 +39,8 @@ class Endpoint(Model):
             raise UsageError(
                 f"{self.key_env} is not set: put the key for {self.name} there, or name another variable (key_env)"
             )
+        if importlib.util.find_spec("openai") is None:
+            raise UsageError(f"{self.name} needs openai: pip install 'curricle[endpoints]'")
 
     def reply(self, prompt: Sequence[Message], *, schema: Mapping[str, Any] | None = None, seed: int = 0) -> Exchange:
         """Make one request; everything that can go wrong comes back as an error, with the key taken out."""

@@ -95,8 +95,9 @@ def _options(plan: Plan) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _game(plan: Plan) -> Any:
+    generator = textworld().generator
     try:
-        return textworld().generator.make_game(_options(plan))
+        return generator.make_game(_options(plan))
     except Exception as error:  # the generator fails in many ways; the setting is ours to fix
         raise WorldError(f"TextWorld cannot make {plan}: {type(error).__name__}: {error}") from error
 
