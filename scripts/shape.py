@@ -12,8 +12,9 @@ The measures, all read from the syntax tree:
 - longest: the lines of the longest function, from its `def` to its end, with its docstring. Limit: 60.
 - parameters: the most parameters of a function. `self` and `cls` do not count; `*args` and `**kwargs` count as one
   each. Limit: 8.
-- kernels: functions that numba or Triton compile, by their decorator (see `KERNEL_DECORATORS`), and the functions
-  inside them. They have no limit of lines or parameters, and they do not count in `longest` and `parameters`.
+- kernels: functions that numba or Triton compile, and the functions inside them: by their decorator (see
+  `KERNEL_DECORATORS`), or by a call of it in the same file, `sum_lanes = intrinsic(_sum_lanes)`. They have no limit of
+  lines or parameters, and they do not count in `longest` and `parameters`.
 - packed: statements that assign several values at once, `a, b = x, y` or `self.a, self.b = x, y`. Unpacking the result
   of a call, `a, b = f()`, is not packed, and neither is a swap, `a, b = b, a`. The table shows packed statements per
   1,000 lines. Limit: 6 per 1,000 lines over everything measured, and over each top folder with its subfolders.
@@ -85,7 +86,7 @@ def measure_file(path: Path) -> FileShape:
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text, filename=str(path))
     shape = FileShape(path, lines=len(text.splitlines()))
-    shape.functions.extend(measure_functions(tree))
+    shape.functions.extend(measure_functions(tree, decorated_by_call(tree)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and is_packed(node):
             shape.packed.append(node.lineno)
@@ -99,11 +100,22 @@ def measure_file(path: Path) -> FileShape:
     return shape
 
 
-def measure_functions(node: ast.AST, in_class: bool = False, in_kernel: bool = False) -> Iterator[FunctionShape]:
-    """Measure all functions under a node, also the nested ones."""
+def decorated_by_call(tree: ast.AST) -> set[str]:
+    """Return the names of the functions that are passed to a kernel decorator."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in KERNEL_DECORATORS:
+            names.update(argument.id for argument in node.args if isinstance(argument, ast.Name))
+    return names
+
+
+def measure_functions(
+    node: ast.AST, kernels: set[str], in_class: bool = False, in_kernel: bool = False
+) -> Iterator[FunctionShape]:
+    """Measure all functions under a node, also the nested ones; `kernels` are known to be compiled by their names."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, Function):
-            kernel = in_kernel or has_kernel_decorator(child)
+            kernel = in_kernel or has_kernel_decorator(child) or child.name in kernels
             yield FunctionShape(
                 name=child.name,
                 line=child.lineno,
@@ -111,9 +123,10 @@ def measure_functions(node: ast.AST, in_class: bool = False, in_kernel: bool = F
                 parameters=count_parameters(child, in_class),
                 is_kernel=kernel,
             )
-            yield from measure_functions(child, in_class=False, in_kernel=kernel)
+            yield from measure_functions(child, kernels, in_class=False, in_kernel=kernel)
         else:
-            yield from measure_functions(child, in_class=isinstance(child, ast.ClassDef), in_kernel=in_kernel)
+            inside_class = isinstance(child, ast.ClassDef)
+            yield from measure_functions(child, kernels, inside_class, in_kernel)
 
 
 def decorator_names(function: Function) -> set[str]:

@@ -87,6 +87,7 @@ def test_kernels_have_no_limit_of_parameters(measure, shape):
         sample = measure(f"@{decorator}\ndef f({parameters}): ...")
         assert sample.functions[0].is_kernel
         assert not list(shape.file_offences(sample))
+    assert not list(shape.file_offences(measure(f"def f({parameters}): ...\ng = intrinsic(f)")))
     (offence,) = shape.file_offences(measure(f"def f({parameters}): ..."))
     assert "f takes 9 parameters (limit 8)" in str(offence)
 

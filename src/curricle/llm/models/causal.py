@@ -246,6 +246,7 @@ def _base(options: CausalOptions, who: str, device: torch.device) -> _Base:
 
 
 def _loaded(options: CausalOptions, who: str, device: torch.device) -> tuple[Any, Any]:
+    needed("transformers")  # say what to install before what to download
     name = options.model
     halved = bool(options.lora) and device.type == "cuda"
     dtype = ("bfloat16" if halved else "float32") if options.dtype == "auto" else options.dtype
