@@ -102,7 +102,7 @@ def measure_file(path: Path) -> FileShape:
 
 def decorated_by_call(tree: ast.AST) -> set[str]:
     """Return the names of the functions that are passed to a kernel decorator."""
-    names = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in KERNEL_DECORATORS:
             names.update(argument.id for argument in node.args if isinstance(argument, ast.Name))
