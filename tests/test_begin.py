@@ -3,8 +3,8 @@
 import shutil
 
 import pytest
-from test_run import PLAIN
-from test_trained import curricle
+from helpers.command_line import curricle
+from helpers.small_runs import PLAIN
 
 from curricle import config
 from curricle.errors import RunError, UsageError

@@ -3,7 +3,8 @@
 import logging
 
 import pytest
-from parts import ROOT
+from helpers import paths
+from helpers.paths import ROOT
 
 from curricle.config import load, override, resolve
 from curricle.designer import Designer
@@ -12,7 +13,7 @@ from curricle.loop import Schedule
 from curricle.records import Options, ValueRefused, checked
 from curricle.registry import find
 
-VAULT = f"{ROOT}/examples/vault.py:Vault"
+VAULT = paths.VAULT
 
 
 def test_a_world_alone_is_a_whole_config():

@@ -6,55 +6,38 @@ import time
 from pathlib import Path
 
 import pytest
-import toys
+from helpers import paths, toys
+from helpers.killing import WARM, contents, work
 
 from curricle import config
 from curricle.errors import RunUnwritable
-from curricle.run import CHECKPOINTS, CONFIG, ENVIRONMENT, LOCK, TENSORBOARD, TIMINGS, read_exchanges
+from curricle.run import CHECKPOINTS, CONFIG, read_exchanges
 
-HERE = Path(__file__).parent
-NOT_RESULTS = {ENVIRONMENT, TIMINGS, TENSORBOARD, LOCK}
 PHASES = ("designs", "practice, designed", "practice, original", "tested", "learns")
 SCHEDULE = {"cycles": 3, "designs": 3, "test_seeds": 4}
-WARM = ["toys", "curricle.cli", "tensorboardX", "curricle.agents.tabular", "curricle.designers.llm.designer", "openai"]
 RUNS = {
     "vault": {
-        "world": {"id": f"{HERE.parent}/examples/vault.py:Vault"},
+        "world": {"id": paths.VAULT},
         "schedule": {**SCHEDULE, "per_cycle": 800, "final": 800, "save_every": 200},
     },
     "ladder": {
-        "world": {"id": f"{HERE}/toys.py:Ladder"},
-        "designer": {"id": f"{HERE}/toys.py:Chatty"},
+        "world": {"id": paths.LADDER},
+        "designer": {"id": paths.CHATTY},
         "schedule": {**SCHEDULE, "per_cycle": 400, "final": 200, "save_every": 100, "test_episodes": 10},
     },
     "policy": {
-        "world": {"id": f"{HERE}/toys.py:Ladder"},
+        "world": {"id": paths.LADDER},
         "designer": {"id": "policy", "search": 2, "dreams": 8},
         "schedule": {**SCHEDULE, "per_cycle": 400, "final": 200, "save_every": 100, "test_episodes": 10},
         "log": {"tensorboard": False},
     },
     "adversary": {
-        "world": {"id": f"{HERE}/toys.py:Ladder"},
+        "world": {"id": paths.LADDER},
         "designer": {"id": "adversarial"},
         "schedule": {**SCHEDULE, "per_cycle": 400, "final": 200, "save_every": 100, "test_episodes": 10},
         "log": {"tensorboard": False},
     },
 }
-
-
-def work(folder: Path, plain: dict, phase) -> None:
-    """What the victim does: begin the run, or go on with it."""
-    watcher = toys.Pointer(phase)
-    if (folder / CONFIG).exists():
-        config.resume(folder, watcher)
-    else:
-        config.start(config.resolve(plain), folder, watcher)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    named = {path.relative_to(folder): path for path in files}
-    return {str(name): path.read_bytes() for name, path in named.items() if name.parts[0] not in NOT_RESULTS}
 
 
 @pytest.fixture(scope="module")

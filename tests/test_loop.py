@@ -1,7 +1,8 @@
 """The loop does what its page says: order, budgets, equal totals, and what it refuses."""
 
 import pytest
-from parts import LADDER, ROOT, VAULT
+from helpers.paths import ROOT
+from helpers.sweep import LADDER, VAULT
 
 from curricle import config
 from curricle.agents.tabular import Tabular
@@ -11,7 +12,7 @@ from curricle.loop import Loop, Schedule
 from curricle.records import Design, Outcome, Scores
 from curricle.run import Run, read_metrics, read_records, read_steps
 
-TOYS = f"{ROOT}/tests/toys.py"
+TOYS = f"{ROOT}/tests/helpers/toys.py"
 SMALL = {
     "cycles": 3,
     "designs": 2,

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from parts import ROOT
+from helpers import paths
 
 from curricle import config
 from curricle.agent import Agent
@@ -164,7 +164,7 @@ def test_a_run_folder_is_no_world(tmp_path):
 
 
 def test_a_file_is_imported_once():
-    place = f"{ROOT}/examples/vault.py:Vault"
+    place = paths.VAULT
     assert find(World, place) is find(World, place)
 
 

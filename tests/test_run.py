@@ -7,19 +7,13 @@ import tomllib
 
 import numpy as np
 import pytest
-from parts import ROOT
+from helpers.small_runs import PLAIN
 
 from curricle import config
 from curricle import run as run_module
 from curricle.errors import RunBusy, RunDamaged, RunError
 from curricle.records import Design, Outcome, Scores
 from curricle.run import FILES, Run, Step, read_config, read_environment, read_metrics, read_records, read_steps
-
-PLAIN = {
-    "world": {"id": f"{ROOT}/examples/vault.py:Vault"},
-    "schedule": {"cycles": 2, "designs": 2, "per_cycle": 400, "final": 400, "save_every": 100, "test_seeds": 2},
-    "log": {"tensorboard": False},
-}
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 import importlib.util
 import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parent.parent.parent
+from helpers.paths import ROOT
 
 
 @pytest.fixture(scope="module")

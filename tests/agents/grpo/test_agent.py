@@ -1,0 +1,317 @@
+"""The language-model agent: it learns, counts its own rollouts, keeps a pool, and resumes to the bit."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from helpers.grpo_agents import Solved, agent, brief, scripted
+from helpers.sweep import quiet
+from helpers.tiny_model import Pick, Steps, kind, tiny
+
+from curricle.agents.grpo.imitation import solved
+from curricle.agents.grpo.trainer import UNLIKELY, hushed
+from curricle.errors import AgentError, DeclarationError, ModelError, WorldError
+from curricle.records import Message, Verdict
+
+
+@pytest.mark.parametrize(("lora", "spread"), [(0, 0.02), (4, 0.5)])
+def test_a_tiny_model_learns_to_say_the_right_kind_of_letter(lora, spread):
+    options = {"model": tiny(spread), "lora": lora, "rate": 1e-2, "tasks": 4, "group": 8, "micro": 32}
+    one, home = agent(**options, most_tokens=1, test_temperature=1.0), Pick().unaltered()
+    brief(one)
+    (before,) = one.measure([home], [1], 160)
+    one.practise([home], 1440, seed=1, report=quiet)
+    (after,) = one.measure([home], [2], 160)
+    assert before.rate < 0.5 < 0.9 < after.rate
+
+
+@pytest.mark.parametrize("lora", [0, 4])
+def test_practice_in_parts_with_a_checkpoint_between_is_practice_in_one(lora, tmp_path):
+    """Optimiser, pool and odds carry over: a second agent that loads the first one's checkpoint goes on alike."""
+    designs = [
+        Pick().unaltered(),
+        Pick().unaltered().model_copy(update={"setting": Pick().setting({"letter": "b"}).values}),
+    ]
+    options = {"model": tiny(curt=True), "lora": lora, "rate": 1e-2, "replay": 0.3, "iterations": 2}
+    one, other = agent(**options), agent(**options)
+    assert sum(outcome.successes for outcome in one.practise(designs, 24, seed=1, report=quiet)) and len(one.pool) == 2
+    one.save(make(tmp_path / "one"))
+    other.load(tmp_path / "one")
+    first, second = (x.practise(designs, 24, seed=2, report=quiet) for x in (one, other))
+    assert first == second
+    for x, name in ((one, "a"), (other, "b")):
+        x.save(make(tmp_path / name))
+    names = [path.name for path in (tmp_path / "a").iterdir()]
+    assert sorted(names) == ["arrays.safetensors", "d_train.parquet", "state.json"]
+    assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names)
+
+
+def make(folder):
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_parts_of_a_practice_go_on_by_turns_where_the_last_one_stopped(resumed, tmp_path):
+    """Two tasks an update and one update a part: without that the first two of three designs would get them all."""
+    world, one = Pick(), agent()
+    designs = [
+        world.unaltered().model_copy(update={"setting": world.setting({"letter": letter}).values}) for letter in "abc"
+    ]
+    shares = []
+    for part in range(3):
+        shares.append(one.practise(designs, 8, seed=part, report=quiet))
+        if resumed:
+            one.save(make(tmp_path / f"{part}"))
+            one = agent()
+            one.load(tmp_path / f"{part}")
+    assert [[o.attempts for o in part] for part in shares] == [[4, 4, 0], [4, 0, 4], [0, 4, 4]]
+    assert all(o.spent == o.attempts for part in shares for o in part)
+    (home,) = one.practise([world.unaltered()], 8, seed=3, report=quiet)
+    assert home.attempts == 8
+    again = one.practise(designs, 8, seed=4, report=quiet)
+    assert [o.attempts for o in again] == [4, 4, 0], "other designs begin anew"
+
+
+def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(tmp_path, monkeypatch):
+    options = {"rate": 1e-2, "tasks": 4, "group": 4, "turns": 2}
+    shares = []
+    for warm in (0, 24):
+        one, told = agent(Solved(), warm=warm, **options), []
+        shares.append(one.measure([Solved().unaltered()], [1], 16)[0].rate)
+        assert one.warmed == warm
+    assert shares[1] == 1.0 > shares[0]
+    one.save(make(tmp_path / "one"))
+    other = agent(Solved(), warm=24, **options)
+    other.load(tmp_path / "one")
+    before = [p.clone() for _, p in other.causal.trained()]
+    assert other.measure([Solved().unaltered()], [1], 16)[0].rate == 1.0
+    assert all(torch.equal(a, b) for a, (_, b) in zip(before, other.causal.trained(), strict=True)), "only once"
+    slow = agent(Solved(), warm=1, warm_rate=1e-9, **options)
+    was = [p.clone() for _, p in slow.causal.trained()]
+    slow.measure([Solved().unaltered()], [1], 1)
+    assert all(torch.allclose(a, b, atol=1e-7) for a, (_, b) in zip(was, slow.causal.trained(), strict=True))
+    assert slow.causal.optimizer.param_groups[0]["lr"] == options["rate"]
+    fresh = agent(Solved(), warm=2, **options)
+    fresh.practise([Solved().unaltered()], 16, seed=0, report=lambda done, seen: told.append((done, seen)))
+    assert [list(seen) for done, seen in told[:2]] == [["practice/warmed", "practice/warm_loss"]] * 2
+    assert told[0][0] == 0
+    few, asked = agent(Solved(), warm=2, warm_tasks=3, **options), []
+    draw = few.tasks.draw
+    monkeypatch.setattr(few.tasks, "draw", lambda setting, n, seed: asked.append(n) or draw(setting, n, seed))
+    few.measure([Solved().unaltered()], [1], 5)
+    assert asked == [3, 3, 5]
+
+
+@pytest.mark.parametrize("lora", [0, 4])
+def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
+    """KL is measured from there, in practice, in origin() and after a restart; else it would unlearn the warm-up."""
+    options, seen = {"lora": lora, "rate": 1e-2, "tasks": 4, "group": 4, "turns": 2, "warm": 6}, []
+    one, other, home = agent(Solved(), **options), agent(Solved(), **options), Solved().unaltered()
+    prompt = torch.tensor([[5, 6, 7]])
+
+    def odds(player):
+        with torch.no_grad(), player.causal.origin() as model:
+            return model(prompt).logits
+
+    cold = odds(one)
+    one.practise([home], 16, seed=0, report=lambda done, figures: seen.append(figures.get("practice/kl")))
+    assert abs(seen[-1]) < 1e-5, "the first update starts where the warm-up ended"
+    assert not torch.allclose(odds(one), cold, atol=1e-2)
+    steps = {float(state["step"]) for state in one.causal.optimizer.state.values()}
+    assert steps == {1.0}, "the optimiser, too, begins there"
+    one.practise([home], 64, seed=1, report=lambda done, figures: seen.append(figures.get("practice/kl")))
+    one.save(make(tmp_path / "one"))
+    other.load(tmp_path / "one")
+    assert torch.equal(odds(one), odds(other)) and not torch.allclose(odds(one), one.causal.model(prompt).logits)
+    for player in (one, other):
+        player.practise([home], 16, seed=2, report=quiet)
+    weights = zip(one.causal.trained(), other.causal.trained(), strict=True)
+    assert all(torch.equal(a, b) for (_, a), (_, b) in weights)
+
+
+def test_the_words_of_a_world_weigh_nothing_however_unlikely():
+    """TRL's KL term of a masked token, exp(r - l) - (r - l) - 1, is infinite for l = -200, r = 0; here it is finite."""
+    batch = {"completion_mask": torch.tensor([[1, 1, 1, 0]]), "tool_mask": torch.tensor([[1, 0, 1, 1]])}
+    reference = torch.tensor([[-1.0, 0.0, -2.0, 0.0]])
+    found = hushed({**batch, "ref_per_token_logps": reference})
+    assert found.tolist() == [[-1.0, UNLIKELY, -2.0, UNLIKELY]]
+    log = torch.tensor([[-1.0, -200.0, -2.0, -200.0]])
+    kl = torch.exp(found - log) - (found - log) - 1
+    assert kl.isfinite().all() and not (torch.exp(reference - log)).isfinite().all()
+
+
+@pytest.mark.parametrize("how", ["practice", "imitation"])
+def test_an_update_that_is_no_number_stops_the_run(how):
+    one = agent(Solved(), rate=1e-2, turns=2, warm=int(how == "imitation"))
+    next(p for _, p in one.causal.trained()).data.fill_(float("nan") if how == "imitation" else 1e30)
+    with pytest.raises((AgentError, ModelError), match=r"an update came out as .*Lower its rate, 0.01"):
+        one.practise([Solved().unaltered()], 8, seed=0, report=quiet)
+
+
+def test_running_out_of_memory_is_told_in_words(monkeypatch):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+
+    one = agent(Solved(), turns=2, warm=1)
+    monkeypatch.setattr("curricle.llm.models.regression.token_logits", full)
+    with pytest.raises(ModelError, match=r"grpo-v1 ran out of memory; lower its micro: CUDA out of memory\. Tried"):
+        one.measure([Solved().unaltered()], [1], 1)
+    other = agent()
+    monkeypatch.setattr(other.causal.model, "forward", full)
+    with pytest.raises(ModelError, match="grpo-v1 ran out of memory; lower its sample_batch"):
+        other.measure([Pick().unaltered()], [1], 1)
+
+
+def test_solutions_are_needed_for_that_and_only_the_agents_own_turns_are_learnt():
+    with pytest.raises(AgentError, match=r"pick-v1 gave none.*curricle check.* warm = 0"):
+        agent(warm=1).measure([Pick().unaltered()], [1], 1)
+    one = agent(Solved())
+    example = solved(Solved(), Solved().tasks(Solved.Setting(), 1, 0)[0], one.causal, 4, 2)
+    said = [token for token, own in zip(example.reply, example.mask, strict=True) if own]
+    c, f = (one.causal.tokenizer(word)["input_ids"] for word in "cf")
+    assert said == [*c, one.causal.ends[0], *f, one.causal.ends[0]] and len(example.reply) > len(said)
+    assert example.weight == len(said), "every token counts the same, in long solutions as in short ones"
+
+
+def test_what_goes_wrong_is_counted_and_stays_out_of_the_pool():
+    one, told = agent(turns=1), []
+    scripted(one, "fog", None, "", "zoo")  # right, right but endless, empty, wrong
+    (outcome,) = one.practise([Pick().unaltered()], 8, seed=0, report=lambda done, figures: told.append(figures))
+    assert [kind(word) for word in ("fog", "on and on", "zoo")] == ["a", "a", "c"]
+    assert (outcome.attempts, outcome.spent, outcome.successes) == (8, 8, 2)
+    assert outcome.tried == {"vowel": 8} and outcome.reward == 2
+    assert (told[-1]["practice/endless"], told[-1]["practice/empty"]) == (0.25, 0.25)
+    (row,) = one.pool.values()
+    assert row.info["attempts"] == 8 and row.completion == "fog" and row.weight == row.info["reward"]
+    scripted(one, None)
+    one.pool.clear()
+    one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
+    assert not one.pool, "no valid trace, no row"
+
+    class Formal(Pick):
+        def score(self, task, transcript):
+            return Verdict(reward=0.0, valid=transcript[-1].content == "zoo")
+
+    formal = agent(Formal(), turns=1)
+    scripted(formal, "fog", "zoo")
+    formal.practise([Pick().unaltered()], 8, seed=0, report=lambda done, figures: told.append(figures))
+    assert told[-1]["practice/malformed"] == 0.5 and "practice/malformed" in told[0]
+    assert [row.completion for row in formal.pool.values()] == ["zoo"], "wrong, but in the form that was asked for"
+
+
+def test_a_verifier_that_breaks_down_is_counted_and_a_prompt_that_is_too_long_is_not_tried(caplog):
+    class Broken(Pick):
+        id = "broken-v1"
+
+        def score(self, task, transcript):
+            raise RecursionError("junk")
+
+    class Lost(Steps):
+        id = "lost-v1"
+
+        def state(self, task, transcript):
+            raise RecursionError("where am I?")
+
+    class Long(Pick):
+        id = "long-v1"
+
+        def tasks(self, setting, n, seed):
+            tasks = super().tasks(setting, n, seed)
+            return [t.model_copy(update={"prompt": (Message(role="user", content="word " * 9000),)}) for t in tasks]
+
+    caplog.set_level("WARNING", "curricle")
+    for world, fault in ((Broken(), "unjudged"), (Lost(), "unjudged"), (Long(), "too_long")):
+        one, told = agent(world), {}
+        scripted(one, "fog")
+        (outcome,) = one.practise([world.unaltered()], 8, seed=0, report=lambda _, seen, to=told: to.update(seen))
+        assert told[f"practice/{fault}"] == 1.0 and outcome.successes == 0 and outcome.attempts == 8
+    said, other = [record.getMessage() for record in caplog.records if "broke down" in record.getMessage()]
+    assert said.startswith("broken-v1: score broke down: RecursionError: junk (test_grpo.py, line "), "and only once"
+    assert other.startswith("lost-v1: state broke down: RecursionError: where am I?")
+
+
+@pytest.mark.parametrize(("given", "words"), [([], "gave 0 tasks"), (None, "gave None")])
+def test_a_world_that_gives_no_tasks_is_named(given, words):
+    class Empty(Pick):
+        id = "empty-v1"
+
+        def tasks(self, setting, n, seed):
+            return given
+
+    one = agent(Empty())
+    with pytest.raises(WorldError, match=f"empty-v1: tasks.setting, n=1, seed=.*{words} in "):
+        one.practise([Empty().unaltered()], 8, seed=0, report=quiet)
+
+
+def test_a_verifier_that_gives_no_verdict_stops_the_run():
+    class Plain(Pick):
+        id = "plain-v1"
+
+        def score(self, task, transcript):
+            return True
+
+    one = agent(Plain())
+    scripted(one, "aye")
+    with pytest.raises(DeclarationError, match=r"plain-v1: score.* gave True; it must return a Verdict"):
+        one.practise([Plain().unaltered()], 8, seed=0, report=quiet)
+
+
+def test_replay_draws_old_tasks_and_counts_them_for_nobody():
+    one, world = agent(replay=1.0), Pick()
+    scripted(one, "aye")
+    (first,) = one.practise([world.unaltered()], 8, seed=0, report=quiet)
+    assert first.attempts == first.spent == 8, "nothing to replay yet"
+    (second,) = one.practise([world.unaltered()], 8, seed=1, report=quiet)
+    assert (second.attempts, second.spent) == (0, 8) and [r.info["attempts"] for r in one.pool.values()] == [16]
+
+
+def test_old_tasks_take_no_designs_turn():
+    one, world = agent(replay=0.5), Pick()
+    scripted(one, "aye")
+    designs = [
+        world.unaltered().model_copy(update={"setting": world.setting({"letter": letter}).values}) for letter in "abc"
+    ]
+    one.practise(designs, 24, seed=0, report=quiet)
+    made = one.practise(designs, 96, seed=1, report=quiet)
+    tries = [outcome.attempts for outcome in made]
+    assert 24 < sum(tries) < 72 and max(tries) - min(tries) <= 4, "as often as each other, however the draws fell"
+    assert [outcome.spent for outcome in made] == [32] * 3
+
+
+def test_conversations_are_practised_with_credit_by_turn():
+    one, told = agent(Steps(), step_weight=1.0, turns=3, rate=1e-3), []
+    scripted(one, "aye", "bee", "cat", "dot")
+    one.practise([Steps().unaltered()], 16, seed=0, report=lambda done, figures: told.append(figures))
+    assert told[-1]["practice/turns"] == 2.0 and told[-1]["practice/grad_norm"] > 0
+
+
+def test_the_heavy_packages_are_imported_late():
+    heavy = "{'transformers', 'trl', 'peft', 'datasets'}"
+    code = f"import sys, curricle.agents.grpo, curricle.designers.language; print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "set()", (done.stdout, done.stderr)
+
+
+def test_sampled_tests_are_decided_by_their_seed_alone():
+    one, world = agent(test_temperature=1.0), Pick()
+    three = one.measure([world.unaltered()] * 3, [5, 5, 6], 4)
+    assert three[0] == three[1] and three[2] == one.measure([world.unaltered()], [6], 4)[0]
+
+
+def test_the_verdict_is_of_the_response_alone():
+    """What the world judged is what the agent said: no template, no prompt, no end token."""
+    heard = []
+
+    class Listening(Pick):
+        id = "listening-v1"
+
+        def score(self, task, transcript):
+            heard.append(transcript[0].content)
+            return Verdict(reward=0.0)
+
+    one = agent(Listening())
+    scripted(one, " spaces stay ")
+    one.practise([Listening().unaltered()], 8, seed=0, report=quiet)
+    assert set(heard) == {" spaces stay "}

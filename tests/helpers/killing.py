@@ -1,0 +1,35 @@
+"""Runs in child processes that are killed, and what a run folder holds but for timings."""
+
+from pathlib import Path
+
+from helpers import toys
+
+from curricle import config
+from curricle.run import CONFIG, ENVIRONMENT, LOCK, TENSORBOARD, TIMINGS
+
+NOT_RESULTS = {ENVIRONMENT, TIMINGS, TENSORBOARD, LOCK}
+
+
+WARM = [
+    "helpers.toys",
+    "curricle.cli",
+    "tensorboardX",
+    "curricle.agents.tabular",
+    "curricle.designers.llm.designer",
+    "openai",
+]
+
+
+def work(folder: Path, plain: dict, phase) -> None:
+    """What the victim does: begin the run, or go on with it."""
+    watcher = toys.Pointer(phase)
+    if (folder / CONFIG).exists():
+        config.resume(folder, watcher)
+    else:
+        config.start(config.resolve(plain), folder, watcher)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    named = {path.relative_to(folder): path for path in files}
+    return {str(name): path.read_bytes() for name, path in named.items() if name.parts[0] not in NOT_RESULTS}

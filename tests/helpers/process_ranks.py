@@ -1,0 +1,210 @@
+"""Ranks for tests: what each of several processes does, and how they are started."""
+
+import gc
+import json
+import multiprocessing
+import os
+import socket
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from helpers import fsdp_on_cpu as on_cpus
+from helpers.sweep import quiet
+from helpers.tiny_model import Pick, Steps, tiny
+
+from curricle import config
+from curricle.agents.grpo import GRPO, GRPOOptions
+from curricle.errors import AgentError
+from curricle.llm.generate.sampling import Reply
+from curricle.llm.models.shards import whole
+from curricle.records import Message
+from curricle.scale import ranks
+
+WARM = ["helpers.process_ranks", "trl.trainer.grpo_trainer", "peft", "datasets", "torch.distributed.fsdp"]
+PATIENCE = 300
+WORDS = ["aye", "b", "cat", "on and on", "zoo", "d", "e", "", "fog", "aye", "h", "i", "bee", "k", "cat", "m"]
+"""What is said in answer to the rows of an update; first letters decide what is right."""
+
+
+class Scripted(GRPO):
+    """Says what stands above, by row and turn, however many ranks share the rows out."""
+
+    turn = 0
+
+    def _rollout(self, slots):
+        self.turn, self.rows = 0, len(slots)
+        return super()._rollout(slots)
+
+    def _speak(self, prompts, seed):
+        first, replies = ranks.number() * self.rows + 3 * self.turn, []
+        self.turn += 1
+        assert len(prompts) == self.rows, "all rows go on, so a row is known by its place"
+        for row in range(self.rows):
+            words = self.causal.tokenizer(WORDS[(first + row) % len(WORDS)] or "x")["input_ids"]
+            replies.append(Reply([*words, self.causal.ends[0]], True))
+        return replies
+
+    def look(self):
+        """A pass without learning, after which parts that were gathered are kept; nothing is lost by that."""
+        ranks.ask(self.number, "look")
+        with torch.no_grad():
+            self.causal.model(input_ids=torch.tensor([[5, 6, 7]]))
+
+    def keep_own(self, folder):
+        """Write this rank's weights, gathered if it holds a part, and how many numbers its optimiser remembers."""
+        ranks.ask(self.number, "keep_own", folder=folder)
+        with torch.no_grad():
+            found = {name: whole(p).float().numpy().copy() for name, p in self.causal.trained()}
+        moments = [state["exp_avg"] for state in self.causal.optimizer.state.values()]
+        held = sum((m.to_local() if hasattr(m, "to_local") else m).numel() for m in moments)
+        safetensors.numpy.save_file(found, Path(folder) / f"own-{ranks.number()}.safetensors")
+        (Path(folder) / f"held-{ranks.number()}").write_text(str(held))
+
+
+class Uneven(Pick):
+    """Answers back on the second rank only."""
+
+    id = "uneven-v1"
+
+    def reply(self, task, transcript):
+        more = ranks.number() == 1 and len(transcript) < 4
+        return Message(role="user", content="more") if more else None
+
+
+class Solved(Steps):
+    """Says how one of its tasks is solved."""
+
+    id = "solved-v1"
+
+    def solution(self, task):
+        return ["c", "f"] if task.gold["wanted"] == "a" else ()
+
+
+class Talkative(GRPO):
+    """Draws by TRL; every reply is taken for ended, so that conversations go on."""
+
+    drawn = 0
+
+    def _speak_by_trl(self, prompts):
+        self.drawn += 1
+        said = super()._speak_by_trl(prompts)
+        return said if said is None else [Reply([5, self.causal.ends[0]], True) for _ in said]
+
+
+def making(about):
+    given = {"device": "cpu", "most_tokens": 4, "turns": 2, "rate": 1e-2, "entropy": 0.0, "tasks": 3, "group": 4}
+    kind, world = (Talkative, Uneven()) if about.get("sampler") == "trl" else (Scripted, Steps())
+    kind, world = (GRPO, Pick()) if about.get("sampler") == "plain" else (kind, world)
+    world = Solved() if about.get("warm") else world
+    options = {name: value for name, value in about.items() if name not in ("begin", "environment")}
+    return lambda: kind(world, GRPOOptions(**{**given, "micro": 2, **options}))
+
+
+def updates(about, folder):
+    """Three updates, with a checkpoint after the first one; or the last two, from the first one's checkpoint."""
+    agent = making(about)()
+    designs, told = [agent.world.unaltered()], []
+
+    def report(done, figures):
+        told.append(figures)
+
+    outcomes = []
+    if about.get("begin"):
+        agent.load(Path(about["begin"]))
+    else:
+        outcomes += agent.practise(designs, agent.grpo.width, seed=0, report=report)
+        (folder / "first").mkdir()
+        agent.save(folder / "first")
+    outcomes += agent.practise(designs, 2 * agent.grpo.width, seed=1, report=report)
+    outcomes += agent.measure(designs * 3, [1, 2, 3], 3)
+    agent.look()
+    agent.save(folder)
+    agent.keep_own(folder)
+    (folder / "told.json").write_text(json.dumps([told, [one.model_dump(mode="json") for one in outcomes]]))
+
+
+def ended(about, folder):
+    agent = making(about)()
+    (outcome,) = agent.practise([agent.world.unaltered()], agent.grpo.width, seed=0, report=quiet)
+    (folder / "drawn").write_text(f"{outcome.attempts} {agent.drawn}")
+
+
+def varied(about, folder):
+    """Keep what the four rows of one task were answered, two on each rank."""
+    agent, kept = making(about)(), []
+    agent._keep = lambda group, designs: kept.extend(one.ids for one in group)
+    agent.practise([agent.world.unaltered()], 4, seed=0, report=quiet)
+    (folder / "ids.json").write_text(json.dumps(kept))
+
+
+def refused(about, folder):
+    """Nothing: the agent is not made, on no rank."""
+    making(about)()
+
+
+def whole_run(about, folder):
+    config.start(config.resolve(about["run"]), folder / "run")
+
+
+def rank(number, count, port, work, about, folder):
+    """What one process does: lead the others through some work, or follow."""
+    torch.set_num_threads(1)
+    gc.freeze()  # a trainer collects garbage each time it trains: what was warm before is none, and stays shared
+    on_cpus.allow(fsdp=work is not refused)
+    if count > 1:
+        where = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": count, "MASTER_PORT": port}
+        where |= {"OMP_NUM_THREADS": 1, "MASTER_ADDR": "127.0.0.1"}  # unsaid, accelerate takes all cores for each
+        os.environ |= {name: str(value) for name, value in where.items()}
+    os.environ |= about.get("environment", {})
+    if work is whole_run:
+        return config.follow() if number else work(about, folder)
+    with pytest.raises(AgentError) if work is refused else nullcontext() as caught:
+        if number:
+            ranks.follow(making)
+        else:
+            with ranks.lead(about):
+                work(about, folder)
+    if caught:
+        (folder / f"said-{number}").write_text(str(caught.value))
+
+
+def is_free(port):
+    with socket.socket() as place:
+        return place.connect_ex(("127.0.0.1", port)) != 0
+
+
+def launcher():
+    """Starts ranks as children of a warm process, which costs less than launchers do."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(WARM)
+    ports = iter(range(10_000 + os.getpid() * 100 % 20_000, 32_000))  # none that a system gives to whoever asks for any
+
+    def launch(count, work, about, folder):
+        folder.mkdir()
+        port = next(filter(is_free, ports))
+        about = {"model": tiny(), **about}
+        children = [context.Process(target=rank, args=(n, count, port, work, about, folder)) for n in range(count)]
+        for child in children:
+            child.start()
+        try:
+            for child in children:
+                child.join(PATIENCE)
+                assert child.exitcode == 0, (about, child.exitcode)
+        finally:
+            for child in children:
+                child.kill()
+        return folder
+
+    return launch
+
+
+def near(one, other):
+    """Whether two checkpoints hold the same, up to what summing in another order does."""
+    first, second = (safetensors.numpy.load_file(folder / "arrays.safetensors") for folder in (one, other))
+    assert first.keys() == second.keys()
+    for name, array in first.items():
+        np.testing.assert_allclose(array, second[name], rtol=1e-3, atol=1e-5, err_msg=name)

@@ -1,0 +1,91 @@
+"""Everything that is registered, and the toys and examples, for the contract sweeps."""
+
+import zlib
+from pathlib import Path
+
+from helpers import paths
+from helpers.tiny_model import tiny
+from pydantic import Field, create_model
+
+from curricle.agent import Agent
+from curricle.designer import Designer
+from curricle.designers.policy.space import Space
+from curricle.records import Exchange, Outcome, Score, Scores
+from curricle.registry import find, installed
+from curricle.world import World
+
+WORLDS = [
+    *(cls for _, cls in installed(World)),
+    find(World, paths.VAULT),
+    find(World, paths.LADDER),
+]
+
+
+def small(cls):
+    """A player with a language model gets a tiny one, and says little; every other one is left as it is."""
+    fields = cls.Options.model_fields
+    if "model" not in fields or "lora" not in fields:
+        return cls
+    words = {name: (int, 6) for name in ("most_tokens", "text_tokens") if name in fields}
+    words |= {"rounds": (int, 1), "spare": (float, 1.0)} if "rounds" in fields else {"micro": (int, 64)}
+    options = create_model("Options", __base__=cls.Options, model=(str, Field(default_factory=tiny)), **words)
+    return type(cls.__name__, (cls,), {"Options": options})
+
+
+DESIGNERS = [
+    *(small(cls) for _, cls in installed(Designer)),
+    find(Designer, paths.CHATTY),
+]
+AGENTS = [*(small(cls) for _, cls in installed(Agent)), find(Agent, paths.STUDENT)]
+VAULT, LADDER = WORLDS[-2], WORLDS[-1]
+
+
+def quiet(done, metrics):
+    """A report that nobody reads."""
+
+
+class Bench:
+    """A context without a run: trials score a design by its first number, exchanges are kept in a list."""
+
+    def __init__(self, world):
+        self.world, self.exchanges, self.trials, self.figures = world, [], [], []
+
+    cycle = 1
+    folder = Path("nowhere")
+
+    def report(self, figures):
+        self.figures.append(dict(figures))
+
+    def trial(self, designs, *, episodes=12, practised=None):
+        self.trials.append((len(designs), practised))
+        names = [skill.name for skill in self.world.skills]
+        easiness = [zlib.crc32(d.to_json().encode()) % 7 for d in designs]
+        return [
+            Outcome(design=d, attempts=10, successes=0, skills={names[0]: e})
+            for d, e in zip(designs, easiness, strict=True)
+        ]
+
+    def keep(self, exchange):
+        self.exchanges.append(exchange)
+
+    def kept(self):
+        return tuple(self.exchanges)
+
+    def spent(self):
+        return Exchange.total(self.exchanges)
+
+
+def space_of(world):
+    """A world's settings as the policy sees them."""
+    return Space(world.Setting, world.original.values, world.skills)
+
+
+def scored(world, trained=None, **rates):
+    """Scores in the original by skill; those that are not named are 0."""
+    found = {skill.name: Score(mean=rates.get(skill.name, 0.0), std=0.0, n=12) for skill in world.skills}
+    return Scores(skills=found, reward=Score(mean=0.0, std=0.0, n=12), trained=trained)
+
+
+def scores(world, **rates):
+    found = {skill.name: Score(mean=rates.get(skill.name, 0.0), std=0.1, n=12) for skill in world.skills}
+    return Scores(skills=found, reward=Score(mean=1.0, std=0.0, n=12))
