@@ -1,7 +1,7 @@
-"""A world that answers back: a store that a language model changes by commands, over several turns.
+"""A world with several turns: a language model changes the stock of a store by commands, and the store replies.
 
-What an attempt did follows from its conversation alone: the commands are played again from the task's own beginning,
-whoever asks. The store at the end is what counts, not how it came about.
+The world keeps no state between calls. Whoever asks what an attempt did, the world runs its commands again from the
+task's start. Only the stock at the end counts, not how it was reached.
 
 curricle check examples/store.py:Store
 curricle run examples/store.py:Store --out runs/store
@@ -20,7 +20,7 @@ GOODS = ("apples", "nuts", "pears", "plums", "figs", "dates")
 
 
 class StoreSetting(Setting):
-    """How much there is to do, and how much is known."""
+    """How many goods to change, and how much of each task has to be looked up."""
 
     changes: int = knob(2, "Goods to change.", ge=1, le=4, harder="up")
     told: float = knob(
@@ -29,9 +29,10 @@ class StoreSetting(Setting):
 
 
 class Store(TaskWorld):
-    """Goods and their numbers."""
+    """A store of goods, each with a number in stock."""
 
-    id, Setting = "store-v1", StoreSetting
+    id = "store-v1"
+    Setting = StoreSetting
     skills = (Skill(name="add", eased_by={"told": 1.0}), Skill(name="look", eased_by={"told": 0.0, "changes": 1}))
     guide = "A task asks for changes of a store. Those that name the new number only take a look before each change."
     suggests = {
@@ -41,59 +42,74 @@ class Store(TaskWorld):
     }
 
     def tasks(self, setting, n, seed):
-        rng, made, tries = generator(seed, "store"), [], 0
-        while len(made) < n:
-            tries += 1
-            if tries > 1000 * n:  # else it would look for ever where a setting has no tasks of this side
-                raise WorldError(f"{self.id}: found {len(made)} of {n} tasks of seed {seed} in {setting!r}")
-            names = [str(name) for name in rng.permutation(GOODS)[: setting.changes]]
-            start = {name: int(rng.integers(1, 20)) for name in names}
-            more = {name: int(rng.integers(1, 10)) for name in names}
-            told = bool(rng.random() < setting.told)
-            asked = [
-                f"add {more[name]} {name}" if told else f"make it {start[name] + more[name]} {name}" for name in names
-            ]
-            text = f"In the store: {', '.join(asked)}. Say one command a message: show NAME, add NAME NUMBER, or done."
-            if (zlib.crc32(text.encode()) % 10 == 0) != is_for_test(seed):
-                continue  # a tenth is kept for tests
-            gold = {"start": start, "more": more}
-            prompt = (Message(role="user", content=text),)
-            made.append(Task(id=f"{start}{text}", prompt=prompt, gold=gold, skill="add" if told else "look"))
-        return made
+        rng = generator(seed, "store")
+        tasks = []
+        draws = 0
+        while len(tasks) < n:
+            draws += 1
+            if draws > 1000 * n:  # the split below leaves tasks out, and a setting may have too few on one side
+                raise WorldError(f"{self.id}: found {len(tasks)} of {n} tasks of seed {seed} in {setting!r}")
+            task = self._draw(setting, rng)
+            held_out = zlib.crc32(task.prompt[0].content.encode()) % 10 == 0  # a tenth of all tasks is kept for tests
+            if held_out == is_for_test(seed):
+                tasks.append(task)
+        return tasks
+
+    def _draw(self, setting, rng):
+        names = [str(name) for name in rng.permutation(GOODS)[: setting.changes]]
+        start = {name: int(rng.integers(1, 20)) for name in names}
+        more = {name: int(rng.integers(1, 10)) for name in names}
+        told = bool(rng.random() < setting.told)
+        if told:
+            changes = [f"add {more[name]} {name}" for name in names]
+        else:
+            changes = [f"make it {start[name] + more[name]} {name}" for name in names]
+        text = f"In the store: {', '.join(changes)}. Say one command a message: show NAME, add NAME NUMBER, or done."
+        prompt = (Message(role="user", content=text),)
+        skill = "add" if told else "look"
+        return Task(id=f"{start}{text}", prompt=prompt, gold={"start": start, "more": more}, skill=skill)
 
     def reply(self, task, transcript):
-        said = self._play(task, transcript)[1]
-        return Message(role="user", content=said) if said else None  # None: the attempt is over
+        _, reply = self._run(task, transcript)
+        return Message(role="user", content=reply) if reply else None  # None ends the attempt
 
     def state(self, task, transcript):
-        return f"{self._play(task, transcript)}"  # attempts that stand alike are compared by what they do next
+        """The stock and the last reply: attempts in the same state can be compared by what they do next."""
+        return f"{self._run(task, transcript)}"
 
     def score(self, task, transcript):
-        stock, said = self._play(task, transcript)
-        end = {name: number + task.gold["more"][name] for name, number in task.gold["start"].items()}
-        right = said == "" and stock == end
-        why = "" if right else f"the store holds {stock}" if said == "" else "it never said done"
-        return Verdict(reward=float(right), skills=(task.skill,) if right else (), why=why)
+        stock, reply = self._run(task, transcript)
+        wanted = {name: number + task.gold["more"][name] for name, number in task.gold["start"].items()}
+        if reply:
+            return Verdict(reward=0.0, why="it never said done")
+        if stock != wanted:
+            return Verdict(reward=0.0, why=f"the store holds {stock}")
+        return Verdict(reward=1.0, skills=(task.skill,))
 
     def solution(self, task):
-        looks = task.skill == "look"
-        steps = [
-            line for name, m in task.gold["more"].items() for line in ([f"show {name}"] * looks + [f"add {name} {m}"])
-        ]
-        return [*steps, "done"]
+        """Messages that solve the task; where the task names the new number only, each good is looked up first."""
+        commands = []
+        for name, number in task.gold["more"].items():
+            if task.skill == "look":
+                commands.append(f"show {name}")
+            commands.append(f"add {name} {number}")
+        return [*commands, "done"]
 
-    def _play(self, task, transcript):
-        """The store after what the agent said, and what the world says to the last of it; nothing after `done`."""
-        stock, said = dict(task.gold["start"]), "?"
-        for words in (message.content.split() for message in transcript if message.role == "assistant"):
-            match words:
+    def _run(self, task, transcript):
+        """Run the agent's commands: the stock after them, and the reply to the last one (empty after `done`)."""
+        stock = dict(task.gold["start"])
+        reply = "?"
+        for message in transcript:
+            if message.role != "assistant":
+                continue
+            match message.content.split():
                 case ["done"]:
                     return stock, ""
                 case ["show", name] if name in stock:
-                    said = f"{stock[name]} {name}"
+                    reply = f"{stock[name]} {name}"
                 case ["add", name, number] if name in stock and re.fullmatch(r"-?[0-9]{1,3}", number):
                     stock[name] += int(number)
-                    said = "ok"
+                    reply = "ok"
                 case _:
-                    said = "I do not understand."
-        return stock, said
+                    reply = "I do not understand."
+        return stock, reply

@@ -1,4 +1,4 @@
-"""Text tasks as a world: sums that a language model is to work out. What a world of tasks needs is all here.
+"""A world of text tasks: a language model works out sums. It has everything that a world of tasks needs.
 
 curricle check examples/sums.py:Sums
 curricle run examples/sums.py:Sums --out runs/sums
@@ -24,9 +24,10 @@ class SumsSetting(Setting):
 
 
 class Sums(TaskWorld):
-    """Sums of a few numbers."""
+    """Sums of a few whole numbers, answered with one number."""
 
-    id, Setting = "sums-v1", SumsSetting
+    id = "sums-v1"
+    Setting = SumsSetting
     skills = (Skill(name="plus", eased_by={"signs": "plus"}), Skill(name="minus", eased_by={"signs": "minus"}))
     guide = "A task is a sum of whole numbers; the answer is one number. More and longer numbers are harder."
     suggests = {
@@ -36,26 +37,36 @@ class Sums(TaskWorld):
     }
 
     def tasks(self, setting, n, seed):
-        rng, made, tries = generator(seed, "sums"), [], 0
-        while len(made) < n:
-            tries += 1
-            if tries > 1000 * n:  # a loop that leaves tasks out must end where a setting has no others
-                side = "test" if is_for_test(seed) else "practice"
-                raise WorldError(f"{self.id}: found {len(made)} of {n} {side} tasks in {setting!r}")
-            numbers = [int(rng.integers(10**setting.digits)) for _ in range(setting.terms)]
-            signs = {"plus": "+", "minus": "-", "both": "+-"}[setting.signs]
-            drawn = [signs[int(rng.integers(len(signs)))] for _ in numbers[1:]]
-            total = numbers[0] + sum(n if sign == "+" else -n for sign, n in zip(drawn, numbers[1:], strict=True))
-            text = " ".join([str(numbers[0]), *(f"{sign} {n}" for sign, n in zip(drawn, numbers[1:], strict=True))])
-            if (zlib.crc32(text.encode()) % 10 == 0) != is_for_test(seed):
-                continue  # a tenth of all sums is kept for tests
-            prompt = (Message(role="user", content=f"What is {text}? Answer with the number alone."),)
-            skill = "minus" if "-" in drawn else "plus"
-            made.append(Task(id=text, prompt=prompt, gold=total, skill=skill))
-        return made
+        rng = generator(seed, "sums")
+        tasks = []
+        draws = 0
+        while len(tasks) < n:
+            draws += 1
+            if draws > 1000 * n:  # the split below leaves tasks out, and a setting may have too few on one side
+                split = "test" if is_for_test(seed) else "practice"
+                raise WorldError(f"{self.id}: found {len(tasks)} of {n} {split} tasks in {setting!r}")
+            task = self._draw(setting, rng)
+            held_out = zlib.crc32(task.id.encode()) % 10 == 0  # a tenth of all sums is kept for tests
+            if held_out == is_for_test(seed):
+                tasks.append(task)
+        return tasks
+
+    def _draw(self, setting, rng):
+        """Draw one sum; its text is the task's id, so that equal ids mean equal tasks."""
+        numbers = [int(rng.integers(10**setting.digits)) for _ in range(setting.terms)]
+        choices = {"plus": "+", "minus": "-", "both": "+-"}[setting.signs]
+        signs = [choices[int(rng.integers(len(choices)))] for _ in numbers[1:]]
+        total = numbers[0]
+        text = str(numbers[0])
+        for sign, number in zip(signs, numbers[1:], strict=True):
+            total += number if sign == "+" else -number
+            text += f" {sign} {number}"
+        prompt = (Message(role="user", content=f"What is {text}? Answer with the number alone."),)
+        return Task(id=text, prompt=prompt, gold=total, skill="minus" if "-" in signs else "plus")
 
     def solution(self, task):
-        return [str(task.gold)]  # with this, agents can imitate (agent.warm), and `curricle check` can try score
+        """The right answer. Agents can imitate it, and `curricle check` tries it on `score`."""
+        return [str(task.gold)]
 
     def score(self, task, transcript):
         found = re.findall(r"-?\d+", transcript[-1].content[-200:])

@@ -1,8 +1,8 @@
-"""A Gymnasium environment made into a world: a vault with three doors, one behind the other, each with a combination.
+"""A Gymnasium environment as a world: a vault with three doors, one behind another, each locked by a combination.
 
     curricle run examples/vault.py:Vault
 
-The environment, `VaultEnv`, is an ordinary one; `VaultSetting` and `Vault` are what you would write around yours.
+`VaultEnv` is an ordinary Gymnasium environment. `VaultSetting` and `Vault` are what you would write around your own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,38 +13,52 @@ import numpy as np
 
 from curricle import GymWorld, Setting, Skill, knob
 
-DOORS, DIALS, DIGITS = 3, 5, 4
-SECRET = np.random.default_rng(7).integers(DIGITS, size=(DOORS, DIALS))
+DOORS = 3
+DIALS = 5
+DIGITS = 4
+MAX_STEPS = 50
+COMBINATIONS = np.random.default_rng(7).integers(DIGITS, size=(DOORS, DIALS))
 
 
 class VaultEnv(gymnasium.Env[Any, Any]):
-    """Each step enters a digit: a right one leads to the next dial, a wrong one raises the alarm. A door pays 1."""
+    """Each step enters one digit.
 
-    observation_space = gymnasium.spaces.MultiDiscrete([DOORS, DIALS])  # the door, and which of its dials comes next
+    A right digit moves on to the next dial. A wrong one resets the door, and may raise the alarm and end the episode.
+    Each door that opens gives a reward of 1. The episode also ends with the last door.
+    """
+
+    observation_space = gymnasium.spaces.MultiDiscrete([DOORS, DIALS])  # the door, and the dial to set next
     action_space = gymnasium.spaces.Discrete(DIGITS)
 
     def __init__(self, dials: int, open_doors: int, alarm: float) -> None:
-        self.dials, self.open_doors, self.alarm = dials, open_doors, alarm
+        self.dials = dials
+        self.open_doors = open_doors
+        self.alarm = alarm
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.door, self.dial, self.clock = self.open_doors, 0, 0
+        self.door = self.open_doors
+        self.dial = 0
+        self.steps = 0
         return np.array([self.door, self.dial]), {}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.clock += 1
-        right = action == SECRET[self.door, self.dial]
+        self.steps += 1
+        right = action == COMBINATIONS[self.door, self.dial]
         caught = not right and self.np_random.random() < self.alarm
         self.dial = self.dial + 1 if right else 0
         opened = self.door if self.dial == self.dials else None
-        done = opened == DOORS - 1 or caught
+        terminated = opened == DOORS - 1 or caught
         if opened is not None:
-            self.door, self.dial = min(self.door + 1, DOORS - 1), 0
-        return np.array([self.door, self.dial]), float(opened is not None), done, self.clock >= 50, {"opened": opened}
+            self.door = min(self.door + 1, DOORS - 1)
+            self.dial = 0
+        reward = float(opened is not None)
+        truncated = self.steps >= MAX_STEPS
+        return np.array([self.door, self.dial]), reward, terminated, truncated, {"opened": opened}
 
 
 class VaultSetting(Setting):
-    """What can be changed about the vault; the defaults are the world that counts."""
+    """What a design can change about the vault. The defaults are the original world, in which agents are tested."""
 
     dials: int = knob(5, "Dials of each combination.", ge=1, le=DIALS, harder="up")
     open_doors: int = knob(0, "Doors that stand open at the start.", ge=0, le=DOORS - 1)
@@ -52,7 +66,7 @@ class VaultSetting(Setting):
 
 
 class Vault(GymWorld):
-    """A vault with three doors behind each other."""
+    """The vault, with one skill for each door. A door's skill is shown when the agent opens it."""
 
     id = "vault-v1"
     Setting = VaultSetting
