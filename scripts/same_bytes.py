@@ -107,6 +107,7 @@ class Side:
             if path.is_file() and relative.parts[0] not in IGNORED:
                 data = path.read_bytes()
                 if path.suffix in (".jsonl", ".toml", ".json"):
+                    data = data.replace(self.names["model"].encode(), b"MODEL")  # first: it may lie inside a tree
                     data = data.replace(str(self.tree).encode(), b"TREE")
                     data = re.sub(rb"127\.0\.0\.1:\d+", b"ADDRESS", data)
                 found[str(relative)] = data
