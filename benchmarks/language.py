@@ -34,8 +34,8 @@ from curricle.designers.language.conditioning import requests
 from curricle.designers.language.form import Form
 from curricle.designers.language.writing import write
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models.causal import Causal
 from curricle.llm.models.chat import rendered
+from curricle.llm.models.model import CausalModel
 from curricle.llm.models.regression import Example, step
 from curricle.records import Message, Task, Verdict
 from curricle.registry import find
@@ -53,7 +53,7 @@ def timed(work: Callable[[], Any], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def rollouts(causal: Causal, args: argparse.Namespace) -> dict[str, dict[str, float]]:
+def rollouts(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Tokens a second of every sampler."""
     luck = torch.Generator().manual_seed(0)
     vocabulary = len(causal.tokenizer)
@@ -93,7 +93,7 @@ def rollouts(causal: Causal, args: argparse.Namespace) -> dict[str, dict[str, fl
     return found
 
 
-def updates(causal: Causal, options: LearningOptions, args: argparse.Namespace) -> dict[str, dict[str, float]]:
+def updates(causal: CausalModel, options: LearningOptions, args: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Tokens a second of TRL's update, prompt and reply counted; with each row on its own, and packed as we do it."""
     task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
 
@@ -120,7 +120,7 @@ def updates(causal: Causal, options: LearningOptions, args: argparse.Namespace) 
     return found
 
 
-def imitation(causal: Causal, args: argparse.Namespace) -> dict[str, float]:
+def imitation(causal: CausalModel, args: argparse.Namespace) -> dict[str, float]:
     """Tokens a second of learning by weight, as an agent that imitates does.
 
     An environment policy does so as well, with passes of the model it began as and of the cap on KL beside it.
@@ -138,7 +138,7 @@ def imitation(causal: Causal, args: argparse.Namespace) -> dict[str, float]:
     return {"tokens_per_s": round(rate), "first_s": round(first, 1)}
 
 
-def writing(causal: Causal, args: argparse.Namespace) -> dict[str, dict[str, float]]:
+def writing(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Steps a second of writing designs, and seconds until all were written or had `--text` tokens."""
     world = find(World, "tools")()
     form = Form(world.Setting.knobs(), causal.tokenizer, causal.ends, follows=world.Setting.follows)
@@ -214,7 +214,7 @@ def main() -> None:
         return table(args.table)
     tasks = max(1, args.rows // 8)
     options = LearningOptions(model=args.model, lora=args.lora, tasks=tasks, micro=args.micro, most_tokens=args.new)
-    causal = Causal(options, "benchmark", 0)
+    causal = CausalModel(options, "benchmark", 0)
     result = {"rollouts": rollouts(causal, args), "updates": updates(causal, options, args)}
     result["imitation"] = imitation(causal, args)
     result["writing"] = writing(causal, args)

@@ -54,7 +54,15 @@ def write_tasks(model: str, warm: int, seed: int, candidates: int, must_name: bo
     """Write candidates, and say what became of them."""
     world = Tools(ToolsOptions(named=must_name))
     options = LanguageOptions(
-        model=model, lora=16, rate=2e-4, warm=warm, text="required", aim="task", temperature=0.7, spare=1.0, rounds=1
+        model=model,
+        lora=16,
+        learning_rate=2e-4,
+        warm=warm,
+        text="required",
+        aim="task",
+        temperature=0.7,
+        spare=1.0,
+        rounds=1,
     )
     policy = Language(world.Setting, options, seed)
     workshop: Any = NoWorkshop()

@@ -174,11 +174,11 @@ class TaskWorld(World):
     """
 
     suggests: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "agent": {"id": "grpo", "lora": 16, "rate": 1e-4, "most_tokens": 48, "tasks": 2, "micro": 2},
+        "agent": {"id": "grpo", "lora": 16, "learning_rate": 1e-4, "most_tokens": 48, "tasks": 2, "micro": 2},
         "designer": {
             "id": "language",
             "lora": 16,
-            "rate": 1e-4,
+            "learning_rate": 1e-4,
             "aim": "task",
             "n": 5,
             "text": "off",

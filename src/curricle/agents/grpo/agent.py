@@ -28,8 +28,8 @@ from curricle.errors import AgentError
 from curricle.llm.generate.sampling import Kind, Reply, Sampler
 from curricle.llm.models import pools
 from curricle.llm.models.attention import unmended
-from curricle.llm.models.causal import Causal
 from curricle.llm.models.export import publish
+from curricle.llm.models.model import CausalModel
 from curricle.records import Design, Outcome, Task
 from curricle.scale import ranks
 from curricle.seeds import derive, generator
@@ -78,7 +78,7 @@ class GRPO(Agent):
         sharing.refuse(o, o.warm)
         check(o.trl, o.sampler == "trl")
         self.number = ranks.enlisted()
-        self.causal = Causal(o, self.id, seed, shared=True, sharded=sharing.parted(o))
+        self.causal = CausalModel(o, self.id, seed, shared=True, sharded=sharing.parted(o))
         if o.most_tokens >= self.causal.context:
             raise AgentError(
                 f"most_tokens = {o.most_tokens} leaves no room for a task: {o.model!r} looks at {self.causal.context} "
@@ -208,13 +208,13 @@ class GRPO(Agent):
         if self.warmed >= o.warm:
             return
         (group,) = self.causal.optimizer.param_groups
-        group["lr"] = o.warm_rate or o.rate
+        group["lr"] = o.warm_rate or o.learning_rate
         while self.warmed < o.warm:
             tasks = self.tasks.draw(home, o.warm_tasks, derive(self.seed, "warm", self.warmed))
             loss = imitate(self.tasks, tasks, self.causal, o.most_tokens, o.turns, o.micro)
             self.warmed += 1
             report(0, {"practice/warmed": float(self.warmed), "practice/warm_loss": loss})
-        group["lr"] = o.rate
+        group["lr"] = o.learning_rate
         self.causal.begin()
         if ranks.count() > 1:
             self.causal.restore(self.causal.arrays(), Path())

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from curricle.agents.grpo.rollouts import attempt
 from curricle.errors import AgentError
 from curricle.llm.generate.sampling import Reply
-from curricle.llm.models.causal import Causal
+from curricle.llm.models.model import CausalModel
 from curricle.llm.models.regression import Example, step
 from curricle.records import Task
 from curricle.world import TaskWorld
 
 
-def imitate(world: TaskWorld, tasks: Sequence[Task], causal: Causal, room: int, turns: int, micro: int) -> float:
+def imitate(world: TaskWorld, tasks: Sequence[Task], causal: CausalModel, room: int, turns: int, micro: int) -> float:
     """One update from the solutions of some tasks; returns its loss."""
     shown = [example for task in tasks if (example := solved(world, task, causal, room, turns))]
     if not shown:
@@ -28,7 +28,7 @@ def imitate(world: TaskWorld, tasks: Sequence[Task], causal: Causal, room: int, 
     return step(causal, shown, 0.0, float("inf"), micro)["loss"]
 
 
-def solved(world: TaskWorld, task: Task, causal: Causal, room: int, turns: int) -> Example | None:
+def solved(world: TaskWorld, task: Task, causal: CausalModel, room: int, turns: int) -> Example | None:
     """A task as one who knows would solve it; None where the world does not say how, or it does not fit."""
     lines = iter(world.solution(task))
 

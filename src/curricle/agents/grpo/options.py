@@ -15,7 +15,7 @@ from pydantic import Field
 
 from curricle.errors import AgentError, nearest
 from curricle.llm.extras import needed
-from curricle.llm.models.causal import CausalOptions
+from curricle.llm.models.model import CausalOptions
 from curricle.records import Frozen, FrozenMap
 from curricle.scale import ranks
 
@@ -54,8 +54,8 @@ OURS = {
     "epsilon": "[agent] clip",
     "beta": "[agent] kl",
     "entropy_coef": "[agent] entropy",
-    "learning_rate": "[agent] rate",
-    "weight_decay": "[agent] decay",
+    "learning_rate": "[agent] learning_rate",
+    "weight_decay": "[agent] weight_decay",
     "use_cpu": "[agent] device",
     "max_steps": "[schedule] per_cycle",
     "num_train_epochs": "[schedule] per_cycle",
@@ -123,7 +123,7 @@ def config(trl: Any, options: LearningOptions, on_gpu: bool, folder: Path) -> An
         "epsilon": options.clip,
         "beta": 0.0,  # set together with its reference, see trainer.py
         "entropy_coef": options.entropy,
-        "learning_rate": options.rate,
+        "learning_rate": options.learning_rate,
         "lr_scheduler_type": "constant",
         "max_grad_norm": 1.0,
         "max_steps": 1,

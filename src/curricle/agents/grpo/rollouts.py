@@ -14,8 +14,8 @@ from pathlib import Path
 
 from curricle.errors import DeclarationError
 from curricle.llm.generate.sampling import Reply
-from curricle.llm.models.causal import Causal
 from curricle.llm.models.chat import answered, rendered, spoken
+from curricle.llm.models.model import CausalModel
 from curricle.records import Design, Frozen, Message, Outcome, Task, Verdict
 from curricle.seeds import derive
 from curricle.world import TaskWorld
@@ -65,7 +65,13 @@ class Attempt:
 
 
 def attempt(
-    world: TaskWorld, tasks: Sequence[tuple[Task, int]], causal: Causal, speak: Speak, room: int, turns: int, seed: int
+    world: TaskWorld,
+    tasks: Sequence[tuple[Task, int]],
+    causal: CausalModel,
+    speak: Speak,
+    room: int,
+    turns: int,
+    seed: int,
 ) -> list[Attempt]:
     """Try every task once; `room` is what one reply may take, `turns` how often the agent may speak."""
     asked = {
@@ -98,7 +104,7 @@ def _fits(one: Attempt, context: int, room: int) -> bool:
     return False
 
 
-def _hear(one: Attempt, reply: Reply, world: TaskWorld, causal: Causal) -> None:
+def _hear(one: Attempt, reply: Reply, world: TaskWorld, causal: CausalModel) -> None:
     """Add what the agent said."""
     try:
         state = world.state(one.task, one.transcript)
@@ -113,7 +119,7 @@ def _hear(one: Attempt, reply: Reply, world: TaskWorld, causal: Causal) -> None:
     one.fault = one.fault or ("endless" if not reply.ended else "" if words.strip() else "empty")
 
 
-def _goes_on(one: Attempt, world: TaskWorld, causal: Causal, room: int) -> bool:
+def _goes_on(one: Attempt, world: TaskWorld, causal: CausalModel, room: int) -> bool:
     """Let the world answer; False when it has nothing more to say."""
     try:
         said = world.reply(one.task, one.transcript)

@@ -2,7 +2,7 @@
 
 A user asks for parts in TRL's words (`fsdp` in `agent.trl`) or in accelerate's (`accelerate launch --use_fsdp`, or its
 config file), and accelerate cuts the model. We only say when: once, before anything is loaded or learnt, so that one
-optimiser lasts as long as its agent and is in its checkpoints (`llm/models/shards.py`).
+optimiser lasts as long as its agent and is in its checkpoints (`llm/models/sharding.py`).
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import torch
 from curricle.agents.grpo.options import LearningOptions
 from curricle.errors import AgentError
 from curricle.llm.extras import needed
-from curricle.llm.models.causal import Causal
+from curricle.llm.models.model import CausalModel
 from curricle.records import Frozen
 from curricle.scale import ranks
 
@@ -59,10 +59,10 @@ def refuse(options: LearningOptions, warm: int) -> None:
             f"group * tasks = {options.group} * {options.tasks} = {width} rollouts of an update cannot be shared out "
             f"evenly over {count} ranks; change [agent] group or tasks, or the number of processes"
         )
-    if count > 1 and options.spread:
+    if count > 1 and options.spread_over_gpus:
         raise AgentError(
-            f"spread = true lays the agent over all GPUs of one process, but {count} ranks were launched, each with a "
-            "GPU of its own; set [agent] spread = false, or start one process"
+            f"spread_over_gpus = true lays the agent over all GPUs of one process, but {count} ranks were "
+            "launched, each with a GPU of its own; set [agent] spread_over_gpus = false, or start one process"
         )
     if options.trl.get("fsdp_config") and way != FSDP:
         raise AgentError(f"trl = {{'fsdp_config': {options.trl['fsdp_config']!r}}} does nothing without fsdp = true")
@@ -107,7 +107,7 @@ def alone(options: LearningOptions) -> LearningOptions:
     return options.model_copy(update={"trl": Frozen(kept)})
 
 
-def take_apart(trainer: Any, causal: Causal, added: Mapping[str, Any]) -> Any:
+def take_apart(trainer: Any, causal: CausalModel, added: Mapping[str, Any]) -> Any:
     """Leave this rank its part of a model, of its optimiser and of its reference; returns the reference to ask."""
     way, said = asked(added)
     try:
@@ -119,7 +119,7 @@ def take_apart(trainer: Any, causal: Causal, added: Mapping[str, Any]) -> Any:
     return found
 
 
-def _by_fsdp(trainer: Any, causal: Causal, said: str) -> Any:
+def _by_fsdp(trainer: Any, causal: CausalModel, said: str) -> Any:
     if not trainer.is_fsdp_enabled:
         raise AgentError(
             f"{said} asks for parts, but accelerate takes models apart on GPUs only, and the agent is on a "

@@ -32,7 +32,7 @@ from curricle.agents.grpo.packing import packed, packs, scored
 from curricle.agents.grpo.rollouts import Attempt
 from curricle.errors import AgentError, explained
 from curricle.llm.extras import needed
-from curricle.llm.models.causal import Causal, lightly
+from curricle.llm.models.model import CausalModel, lightly
 from curricle.records import Task
 from curricle.scale import ranks
 from curricle.seeds import derive
@@ -62,7 +62,7 @@ UNLIKELY = -1000.0
 class Grpo:
     """A trainer that outlives the calls of `practise`."""
 
-    def __init__(self, causal: Causal, options: LearningOptions, rollout: Rollout) -> None:
+    def __init__(self, causal: CausalModel, options: LearningOptions, rollout: Rollout) -> None:
         self.causal = causal
         self.rollout = rollout
         self.options = options if causal.sharded else sharing.alone(options)
@@ -251,10 +251,10 @@ def hushed(batch: Mapping[str, Any]) -> Any:
     return batch["ref_per_token_logps"].masked_fill(own == 0, UNLIKELY)
 
 
-def _whole(causal: Causal, figures: Mapping[str, float]) -> None:
+def _whole(causal: CausalModel, figures: Mapping[str, float]) -> None:
     """Stop at an update that is no number, before anything is saved."""
     if not math.isfinite(figures["loss"] + figures.get("grad_norm", 0.0)):
         raise AgentError(
-            f"{causal.who}: an update came out as {dict(figures)}; the last checkpoint is as it was. Lower its rate, "
-            f"{causal.options.rate}, or use dtype = 'float32'"
+            f"{causal.who}: an update came out as {dict(figures)}; the last checkpoint is as it was. Lower "
+            f"learning_rate, {causal.options.learning_rate}, or use dtype = 'float32'"
         )

@@ -33,8 +33,8 @@ from curricle.designers.llm.values import shown_texts, written_out
 from curricle.errors import RunDamaged, ValueRefused
 from curricle.llm.generate.sampling import Sampler
 from curricle.llm.models import pools
-from curricle.llm.models.causal import Causal
 from curricle.llm.models.chat import rendered
+from curricle.llm.models.model import CausalModel
 from curricle.llm.models.regression import Example, step
 from curricle.records import Brief, Design, Message, Outcome, Scores
 from curricle.seeds import derive, generator
@@ -60,7 +60,7 @@ class Language(Designer):
     def __init__(self, setting: type[Setting], options: LanguageOptions | None = None, seed: int = 0) -> None:
         super().__init__(setting, options, seed)
         o = self.options
-        self.causal = Causal(o, self.id, seed)
+        self.causal = CausalModel(o, self.id, seed)
         self.sampler = Sampler(self.causal, batch=o.sample_batch)
         o.check(setting)
         shown = [k for k in setting.knobs() if k.name not in o.leave and (o.text != "off" or k.kind != "text")]

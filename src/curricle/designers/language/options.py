@@ -6,14 +6,14 @@ from pydantic import Field
 
 from curricle.designer import LeaveOptions
 from curricle.errors import UsageError
-from curricle.llm.models.causal import CausalOptions
+from curricle.llm.models.model import CausalOptions
 from curricle.setting import Setting
 
 
 class LanguageOptions(CausalOptions, LeaveOptions):
     """Options of the environment policy; the defaults are GenEnv's."""
 
-    rate: float = Field(5e-7, ge=0, description="Learning rate of AdamW.")
+    learning_rate: float = Field(5e-7, ge=0, description="Learning rate of AdamW.")
     learn: bool = Field(True, description="Whether it is trained; false: the frozen environment of the ablation.")
     alpha: float = Field(0.5, gt=0, lt=1, description="Success rate that teaches most.")
     beta: float = Field(2.0, ge=0, description="How fast the reward falls away from alpha.")

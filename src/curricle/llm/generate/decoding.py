@@ -22,7 +22,7 @@ from torch.nn.attention import sdpa_kernel
 from curricle.llm.extras import kernels, needed
 from curricle.llm.generate.rotary import turning
 from curricle.llm.models.attention import KERNELS
-from curricle.llm.models.norms import fused
+from curricle.llm.models.rms_norm import fused
 
 SHORTEST = 64
 """On a GPU prompts are padded to this length, or 1.5, 2, 3, 4, 6, ... times it: each new shape is captured anew."""

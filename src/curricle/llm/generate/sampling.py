@@ -22,8 +22,8 @@ from curricle.errors import ModelError, explained
 from curricle.llm.extras import needed
 from curricle.llm.generate.decoding import Decoder, Tell, suits
 from curricle.llm.models.attention import unmended
-from curricle.llm.models.causal import Causal
-from curricle.llm.models.shards import WRAPPED, named, whole
+from curricle.llm.models.model import CausalModel
+from curricle.llm.models.sharding import WRAPPED, named, whole
 
 Kind = Literal["auto", "plain", "static", "continuous"]
 
@@ -39,11 +39,11 @@ class Reply:
 class Sampler:
     """Draws replies from a player's model as it is now."""
 
-    def __init__(self, causal: Causal, kind: Kind = "auto", batch: int = 64) -> None:
+    def __init__(self, causal: CausalModel, kind: Kind = "auto", batch: int = 64) -> None:
         self.causal = causal
         self.batch = batch
         on_gpu = causal.device.type == "cuda"
-        alone = on_gpu and not causal.options.spread
+        alone = on_gpu and not causal.options.spread_over_gpus
         fits = suits(causal.model) and (alone or not on_gpu)
         self.kind = ("static" if fits else "plain") if kind == "auto" else kind
         if self.kind == "static" and not suits(causal.model):
@@ -187,7 +187,7 @@ def _room(prompts: Sequence[list[int]], most: int, batch: int) -> dict[str, Any]
     return {"continuous_batching_config": Config(num_blocks=blocks, max_batch_tokens=tokens)}
 
 
-def merged(causal: Causal) -> Any:
+def merged(causal: CausalModel) -> Any:
     """A model of the same shape for speaking only, in bfloat16, without an adapter.
 
     It is built from the config: a copy would speak through what TRL puts around `forward`, which knows the original.

@@ -1,1 +1,1 @@
-"""Causal language models that are trained."""
+"""CausalModel language models that are trained."""

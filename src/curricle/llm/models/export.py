@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from curricle.llm.generate.sampling import merged
-from curricle.llm.models.causal import Causal
+from curricle.llm.models.model import CausalModel
 
 
-def publish(causal: Causal, folder: Path, whole: bool) -> None:
+def publish(causal: CausalModel, folder: Path, whole: bool) -> None:
     """Write an adapter by itself, which needs the model under it, or all weights; with the tokenizer."""
     if causal.options.lora and not whole:
         causal.model.save_pretrained(folder, selected_adapters=["default"])

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from curricle.errors import ModelError, explained
-from curricle.llm.models.causal import Causal, lightly
-from curricle.llm.models.shards import whole
+from curricle.llm.models.model import CausalModel, lightly
+from curricle.llm.models.sharding import whole
 
 HALVINGS = 12
 TOKENS = 8192
@@ -114,7 +114,7 @@ def _parts(examples: Sequence[Example], micro: int) -> list[list[Example]]:
 
 
 def step(
-    causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int, total: float | None = None
+    causal: CausalModel, examples: Sequence[Example], kl: float, cap: float, micro: int, total: float | None = None
 ) -> dict[str, float]:
     """One update from a batch of examples; says how far it went.
 
@@ -127,7 +127,7 @@ def step(
 
 
 def _step(
-    causal: Causal, examples: Sequence[Example], kl: float, cap: float, micro: int, total: float
+    causal: CausalModel, examples: Sequence[Example], kl: float, cap: float, micro: int, total: float
 ) -> dict[str, float]:
     model = causal.model
     optimizer = causal.optimizer
@@ -156,7 +156,7 @@ def _step(
     if not math.isfinite(loss_sum + norm):
         raise ModelError(
             f"{causal.who}: an update came out as loss {loss_sum}, gradient {norm}, and was not made; the last "
-            f"checkpoint is as it was. Lower its rate, {causal.options.rate}, or use dtype = 'float32'"
+            f"checkpoint is as it was. Lower learning_rate, {causal.options.learning_rate}, or use dtype = 'float32'"
         )
     told = {"loss": loss_sum}
     if measured:
@@ -168,7 +168,7 @@ def _step(
     return told
 
 
-def _capped(causal: Causal, before: Sequence[Before], cap: float) -> tuple[float, float]:
+def _capped(causal: CausalModel, before: Sequence[Before], cap: float) -> tuple[float, float]:
     """Make the optimiser's step, or the largest half, quarter, ... of it that stays under the cap."""
     was = [(p, p.detach().clone()) for _, p in causal.trained()]
     causal.optimizer.step()
@@ -187,7 +187,7 @@ def _capped(causal: Causal, before: Sequence[Before], cap: float) -> tuple[float
     return 0.0, 0.0
 
 
-def _moved(causal: Causal, before: Sequence[Before], cap: float) -> float:
+def _moved(causal: CausalModel, before: Sequence[Before], cap: float) -> float:
     """Divergence from the logits before, over the whole batch; only a lower bound once that is above the cap."""
     total = 0.0
     tokens = max(1, sum(len(old) for _, old in before))

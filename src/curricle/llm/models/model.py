@@ -1,4 +1,4 @@
-"""Causal: any Hugging Face causal model as a player: loading, an adapter or all weights, what it began as, checkpoints.
+"""CausalModel: any Hugging Face causal model as a player: loading, adapter or all weights, reference, checkpoints.
 
 In: a folder, a hub id or `embedded` (the model that `curricle model` puts into the user's cache). What is trained is
 either every weight or a LoRA adapter; the model it began as stays at hand for KL terms. It begins as its files say, or
@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 from weakref import WeakValueDictionary
@@ -26,9 +26,9 @@ from pydantic import Field
 from curricle.errors import ModelError, RunDamaged
 from curricle.llm.embedded.unpack import unpacked
 from curricle.llm.extras import needed
-from curricle.llm.models import shards
+from curricle.llm.models import sharding
 from curricle.llm.models.attention import mend
-from curricle.llm.models.norms import fused
+from curricle.llm.models.rms_norm import fused
 from curricle.records import Options
 from curricle.scale import ranks
 from curricle.seeds import derive
@@ -42,6 +42,12 @@ Arrays = dict[str, NDArray[Any]]
 class CausalOptions(Options):
     """Which model, and how much of it is trained."""
 
+    renamed: ClassVar[Mapping[str, str]] = {
+        "spread": "spread_over_gpus",
+        "rate": "learning_rate",
+        "decay": "weight_decay",
+    }
+
     model: str = Field(
         EMBEDDED, min_length=1, description="Folder, GGUF file or hub id of a causal model; or: embedded."
     )
@@ -54,16 +60,18 @@ class CausalOptions(Options):
         description="Type of the weights: bfloat16 rounds small steps of training away; auto takes it on a GPU for a "
         "base under an adapter, which is not trained.",
     )
-    spread: bool = Field(False, description="Lay the layers over all GPUs of this machine, for models one cannot hold.")
-    rate: float = Field(1e-6, ge=0, description="Learning rate of AdamW.")
-    decay: float = Field(0.0, ge=0, description="Weight decay.")
+    spread_over_gpus: bool = Field(
+        False, description="Lay the layers over all GPUs of this machine, for models one cannot hold."
+    )
+    learning_rate: float = Field(1e-6, ge=0, description="Learning rate of AdamW.")
+    weight_decay: float = Field(0.0, ge=0, description="Weight decay.")
 
 
-class Causal:
+class CausalModel:
     """One model, its tokenizer, its optimiser, and the model it began as.
 
     Ranks may train one together (`shared`), each holding all of it or a part (`sharded`: whoever trains it takes it
-    apart, `shards.py`); then they save and load it together, too. Otherwise it is this process's own.
+    apart, `sharding.py`); then they save and load it together, too. Otherwise it is this process's own.
     """
 
     def __init__(
@@ -74,12 +82,12 @@ class Causal:
         self.device = _device(options.device, who)
         self.shared = shared and ranks.count() > 1
         self.sharded = sharded and self.shared
-        if options.lora and not options.spread and not self.sharded:  # what is taken apart is nobody else's
+        if options.lora and not options.spread_over_gpus and not self.sharded:  # what is taken apart is nobody else's
             self._base = _base(options, who, self.device)
             self.tokenizer, model = self._base.twin()
         else:
             self.tokenizer, model = _loaded(options, who, self.device)
-        model = model if options.spread or self.sharded else model.to(self.device)
+        model = model if options.spread_over_gpus or self.sharded else model.to(self.device)
         self.ends: list[int] = _ends(model, self.tokenizer)
         mend(model)
         self._origin: Any = None
@@ -91,7 +99,7 @@ class Causal:
             self._origin = copy.deepcopy(model).requires_grad_(False).eval()
         self.model.eval()
         trained = [p for _, p in self.trained()]
-        self.optimizer = torch.optim.AdamW(trained, lr=options.rate, weight_decay=options.decay)
+        self.optimizer = torch.optim.AdamW(trained, lr=options.learning_rate, weight_decay=options.weight_decay)
 
     @property
     def frozen(self) -> Any:
@@ -105,7 +113,7 @@ class Causal:
 
     def trained(self) -> Iterator[tuple[str, Any]]:
         """The parameters that are trained, by name."""
-        return ((name, p) for name, p in shards.named(self.model) if p.requires_grad)
+        return ((name, p) for name, p in sharding.named(self.model) if p.requires_grad)
 
     @contextmanager
     def origin(self) -> Iterator[Any]:
@@ -130,9 +138,9 @@ class Causal:
         """
         with torch.no_grad():
             for _, p, began in self._beginnings():
-                shards.take(began, shards.whole(p))
+                sharding.take(began, sharding.whole(p))
         for _, p in self.trained():
-            shards.remember(self.optimizer, p, None, {})
+            sharding.remember(self.optimizer, p, None, {})
 
     def _beginnings(self) -> Iterator[tuple[str, Any, Any]]:
         """What is trained, by name, beside what it began as, which from now on lies in a place of its own."""
@@ -157,9 +165,9 @@ class Causal:
         found: Arrays = {}
         begun = {name: began for name, _, began in self._beginnings()} if self.begun else {}
         for name, p in self.trained():
-            held = {"weight": shards.whole(p), **shards.memory(self.optimizer, p)}
+            held = {"weight": sharding.whole(p), **sharding.memory(self.optimizer, p)}
             if begun:
-                held["origin"] = shards.whole(begun[name])
+                held["origin"] = sharding.whole(begun[name])
             if ranks.number() == 0:
                 found |= {f"{key}/{name}": _plain(tensor) for key, tensor in held.items()}
         return found
@@ -173,18 +181,18 @@ class Causal:
         steps = {name: arrays[f"step/{name}"] for name, _ in self.trained() if f"step/{name}" in arrays}
         steps = ranks.told(steps) if self.shared else steps
         for name, p in self.trained():
-            shards.take(p, self._handed(arrays.get(f"weight/{name}"), p))
+            sharding.take(p, self._handed(arrays.get(f"weight/{name}"), p))
             keys = ("exp_avg", "exp_avg_sq") if name in steps else ()
             moments = {key: self._handed(arrays.get(f"{key}/{name}"), p) for key in keys}
-            shards.remember(self.optimizer, p, torch.from_numpy(steps[name]) if keys else None, moments)
+            sharding.remember(self.optimizer, p, torch.from_numpy(steps[name]) if keys else None, moments)
         begun = any(key.startswith("origin/") for key in arrays)
         if ranks.told(begun) if self.shared else begun:
             for name, p, began in self._beginnings():
-                shards.take(began, self._handed(arrays.get(f"origin/{name}"), p))
+                sharding.take(began, self._handed(arrays.get(f"origin/{name}"), p))
 
     def _handed(self, stored: NDArray[Any] | None, like: Any) -> torch.Tensor:
         """An array as a tensor, the whole of another one; ranks that share the model are all handed the leader's."""
-        full = shards.blank(like)
+        full = sharding.blank(like)
         if stored is not None:
             full.copy_(torch.from_numpy(stored))
         if self.shared:
@@ -210,7 +218,7 @@ def lightly(model: Any) -> Iterator[None]:
 
 def _recomputes(model: Any) -> bool:
     """Whether passes are made again for the gradient, when all this is over: then both have to be the model's own."""
-    wrapped = any(shards.WRAPPED in f"{name}." for name, _ in model.named_modules())
+    wrapped = any(sharding.WRAPPED in f"{name}." for name, _ in model.named_modules())
     return wrapped or bool(getattr(model, "is_gradient_checkpointing", False))
 
 
@@ -251,7 +259,7 @@ def _loaded(options: CausalOptions, who: str, device: torch.device) -> tuple[Any
     halved = bool(options.lora) and device.type == "cuda"
     dtype = ("bfloat16" if halved else "float32") if options.dtype == "auto" else options.dtype
     kind: dict[str, Any] = {"dtype": getattr(torch, dtype)}
-    if options.spread and torch.cuda.is_available():
+    if options.spread_over_gpus and torch.cuda.is_available():
         kind["device_map"] = "balanced"
     is_file = name == EMBEDDED or name.endswith(".gguf")
     return loaded((_embedded() if name == EMBEDDED else Path(name)) if is_file else name, who, **kind)
