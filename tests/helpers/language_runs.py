@@ -11,7 +11,7 @@ def run(designer, **more):
             "id": "grpo",
             "model": tiny(),
             "device": "cpu",
-            "rate": 1e-3,
+            "learning_rate": 1e-3,
             "most_tokens": 4,
             "tasks": 2,
             "group": 2,

@@ -20,7 +20,7 @@ from curricle import config
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.errors import AgentError
 from curricle.llm.generate.sampling import Reply
-from curricle.llm.models.shards import whole
+from curricle.llm.models.sharding import whole
 from curricle.records import Message
 from curricle.scale import ranks
 
@@ -96,7 +96,15 @@ class Talkative(GRPO):
 
 
 def making(about):
-    given = {"device": "cpu", "most_tokens": 4, "turns": 2, "rate": 1e-2, "entropy": 0.0, "tasks": 3, "group": 4}
+    given = {
+        "device": "cpu",
+        "most_tokens": 4,
+        "turns": 2,
+        "learning_rate": 1e-2,
+        "entropy": 0.0,
+        "tasks": 3,
+        "group": 4,
+    }
     kind, world = (Talkative, Uneven()) if about.get("sampler") == "trl" else (Scripted, Steps())
     kind, world = (GRPO, Pick()) if about.get("sampler") == "plain" else (kind, world)
     world = Solved() if about.get("warm") else world

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from helpers.skips import skip_without
 
-from curricle.llm.models.causal import Causal, CausalOptions
+from curricle.llm.models.model import CausalModel, CausalOptions
 from curricle.records import Message, Skill, Task, Verdict
 from curricle.seeds import generator
 from curricle.setting import Setting, knob
@@ -121,4 +121,4 @@ class Steps(Pick):
 
 
 def causal(**options):
-    return Causal(CausalOptions(model=tiny(), device="cpu", **options), "test", 0)
+    return CausalModel(CausalOptions(model=tiny(), device="cpu", **options), "test", 0)

@@ -18,20 +18,21 @@ from helpers.tiny_model import Pick, tiny
 from curricle.agents.grpo import GRPO
 from curricle.agents.grpo.options import LearningOptions
 from curricle.agents.grpo.trainer import Grpo, _trainer
+from curricle.config import resolve
 from curricle.errors import AgentError, ModelError, RunDamaged, WorldError
 from curricle.llm import extras as extra
 from curricle.llm.generate import decoding, rotary
 from curricle.llm.generate.sampling import Sampler, _copy_over, _room, merged
-from curricle.llm.models import causal
-from curricle.llm.models.causal import Causal, CausalOptions
-from curricle.llm.models.norms import fused
-from curricle.llm.models.shards import WRAPPED
+from curricle.llm.models import model as model_module
+from curricle.llm.models.model import CausalModel, CausalOptions
+from curricle.llm.models.rms_norm import fused
+from curricle.llm.models.sharding import WRAPPED
 
 skip_without("llm")
 
 
 def test_batched_replies_are_those_of_one_at_a_time():
-    model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
+    model = CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0)
     prompts = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [8]]
     many = Sampler(model, "plain", 2).sample(prompts, most=6, temperature=0, seed=0)
     assert many == [Sampler(model).sample([p], most=6, temperature=0, seed=0)[0] for p in prompts]
@@ -54,7 +55,7 @@ def test_continuous_batching_gets_room_for_the_rows_at_a_time():
 
 
 def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_have_ended():
-    model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
+    model = CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0)
     with torch.no_grad():
         odds = (model.model(torch.tensor([[5, 6, 7]])).logits[0, -1] / 0.5).softmax(-1)
     sampler = Sampler(model, "static", 64)
@@ -71,7 +72,7 @@ def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_ha
 
 def test_scores_of_who_chooses_every_token_are_the_models_own():
     """In fixed shapes as with a growing cache, for rows of unlike prompts, and no more rows than go at a time."""
-    model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
+    model = CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0)
     prompts, said = [[5, 6, 7], [8], [9, 10, 11, 12]], [[7, 20, 21], [8, 30, 31], [12, 40, 41]]
     for kind, batch in (("static", 8), ("plain", 8), ("static", 2), ("plain", 2)):
         with Sampler(model, kind, batch).told(prompts, 3) as (count, tell):
@@ -86,7 +87,7 @@ def test_scores_of_who_chooses_every_token_are_the_models_own():
 
 def test_few_shapes_are_kept_and_all_lie_in_the_same_memory(monkeypatch):
     monkeypatch.setattr(decoding, "KEPT", 2)
-    sampler = Sampler(Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0), "static", 2)
+    sampler = Sampler(CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0), "static", 2)
 
     def say(length):
         return sampler.sample([[5, 6, 7] * (length // 3)], most=2, temperature=0, seed=0)
@@ -103,7 +104,7 @@ def test_few_shapes_are_kept_and_all_lie_in_the_same_memory(monkeypatch):
 
 def test_a_batch_has_as_many_rows_as_its_memory_holds(monkeypatch):
     prompts = [[5, 6, 7], [8, 9, 10], [11, 12, 13]]
-    model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
+    model = CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0)
     config = model.model.config
     a_token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4
     said = Sampler(model, "static", 8).sample(prompts, most=4, temperature=0, seed=0)
@@ -126,7 +127,7 @@ def test_lengths_are_padded_by_half_a_doubling_at_most():
 
 
 def test_norms_in_one_kernel_compute_what_theirs_do():
-    model = Causal(CausalOptions(model=tiny(0.5), device="cpu"), "test", 0).model
+    model = CausalModel(CausalOptions(model=tiny(0.5), device="cpu"), "test", 0).model
     ids, found = torch.tensor([[5, 6, 7, 8]]), []
     for manner in (nullcontext(), fused(model)):
         with manner:
@@ -142,9 +143,9 @@ def test_norms_in_one_kernel_compute_what_theirs_do():
     assert all(torch.allclose(a, b, atol=1e-5, rtol=1e-4) for a, b in zip(*found, strict=True))
     assert not any("forward" in module.__dict__ for module in model.modules())
     wrapped = torch.nn.ModuleDict({"layer": torch.nn.ModuleDict({WRAPPED.rstrip("."): torch.nn.Linear(1, 1)})})
-    assert not causal._recomputes(model) and causal._recomputes(wrapped)
+    assert not model_module._recomputes(model) and model_module._recomputes(wrapped)
     model.gradient_checkpointing_enable()
-    assert causal._recomputes(model), "norms stay the model's own where passes are made again outside"
+    assert model_module._recomputes(model), "norms stay the model's own where passes are made again outside"
 
 
 def test_a_function_stands_in_for_one_that_finds_the_same_only(monkeypatch):
@@ -159,7 +160,7 @@ def test_a_function_stands_in_for_one_that_finds_the_same_only(monkeypatch):
     theirs = llama.apply_rotary_pos_emb
     assert rotary.alike(theirs, ours, "cpu") and not rotary.alike(by_pairs, ours, "cpu")
     assert not rotary.alike(lambda *_: 1 / torch.zeros(3)[5], ours, "cpu") and not rotary.alike(len, ours, "cpu")
-    model = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0).model
+    model = CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0).model
     with rotary.turning(model):
         assert llama.apply_rotary_pos_emb is theirs, "on a CPU all stays as it is"
     monkeypatch.setattr(rotary, "kernels", lambda: SimpleNamespace(turn=lambda *given: "turned"))
@@ -187,7 +188,7 @@ def test_without_a_compiler_decoding_goes_without_kernels(monkeypatch, caplog):
 def test_themerged_of_a_gpu_has_the_adapter_merged():
     from transformers import LlamaForCausalLM
 
-    model = Causal(CausalOptions(model=tiny(), device="cpu", lora=4), "test", 0)
+    model = CausalModel(CausalOptions(model=tiny(), device="cpu", lora=4), "test", 0)
     with torch.no_grad():
         for _, p in model.trained():
             p.add_(0.1)
@@ -203,7 +204,7 @@ def test_themerged_of_a_gpu_has_the_adapter_merged():
 @pytest.mark.parametrize("lora", [0, 4])
 def test_themerged_of_a_gpu_speaks_for_itself(lora):
     """Also once TRL has put its own `forward` around the model's."""
-    model = Causal(CausalOptions(model=tiny(), device="cpu", lora=lora), "test", 0)
+    model = CausalModel(CausalOptions(model=tiny(), device="cpu", lora=lora), "test", 0)
     _trainer(Grpo(model, LearningOptions(model=tiny(), device="cpu", lora=lora), lambda slots: []))
     speaker, ids = merged(model), torch.tensor([[5, 6, 7]])
     with torch.no_grad():
@@ -218,7 +219,10 @@ def test_themerged_of_a_gpu_speaks_for_itself(lora):
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_a_sampler_speaks_as_the_model_is_or_as_it_began(lora, warm, on_gpu):
-    model, ids = Causal(CausalOptions(model=tiny(0.5), device="cpu", lora=lora), "test", 0), torch.tensor([[5, 6, 7]])
+    model, ids = (
+        CausalModel(CausalOptions(model=tiny(0.5), device="cpu", lora=lora), "test", 0),
+        torch.tensor([[5, 6, 7]]),
+    )
     sampler = Sampler(model)
     sampler.speaker = merged(model) if on_gpu else None
     with torch.no_grad():
@@ -245,9 +249,9 @@ def test_a_sampler_speaks_as_the_model_is_or_as_it_began(lora, warm, on_gpu):
 
 def test_players_with_adapters_share_the_model_underneath():
     """One frozen copy in memory, two modules over it: what one learns, the other does not say."""
-    about = {"model": tiny(0.5), "device": "cpu", "rate": 1e-1}
-    one, other = (Causal(CausalOptions(lora=4, **about), who, 0) for who in ("one", "other"))
-    whole = Causal(CausalOptions(**about), "whole", 0)
+    about = {"model": tiny(0.5), "device": "cpu", "learning_rate": 1e-1}
+    one, other = (CausalModel(CausalOptions(lora=4, **about), who, 0) for who in ("one", "other"))
+    whole = CausalModel(CausalOptions(**about), "whole", 0)
 
     def places(player):
         every = {id(p) for _, p in player.trained()}
@@ -269,10 +273,10 @@ def test_players_with_adapters_share_the_model_underneath():
         with one.origin() as origin:
             assert torch.equal(origin(prompt).logits, was[2])
     assert not {id(p) for _, p in one.trained()} & {id(p) for _, p in other.trained()}
-    keys = set(causal._bases)
+    keys = set(model_module._bases)
     del one, other, origin
     gc.collect()
-    assert set(causal._bases) < keys, "nobody stands on it any more"
+    assert set(model_module._bases) < keys, "nobody stands on it any more"
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -288,10 +292,10 @@ def test_a_hub_that_cannot_be_reached_is_not_asked_for_every_file(there, monkeyp
             raise OSError("Name or service not known")
 
     monkeypatch.setattr("socket.getaddrinfo", look_up)
-    monkeypatch.setattr("curricle.llm.models.causal.getproxies", dict)
+    monkeypatch.setattr("curricle.llm.models.model.getproxies", dict)
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", ask)
     with pytest.raises(ModelError, match="'no/such' cannot be loaded: no such model"):
-        causal.loaded("no/such", "test")
+        model_module.loaded("no/such", "test")
     assert asked == [not there]
 
 
@@ -299,7 +303,7 @@ def test_refusals_name_the_value(monkeypatch):
     with pytest.raises(AgentError, match="grpo-v1 answers text tasks, but vault-v1"):
         GRPO(VAULT())
     with pytest.raises(ModelError, match=r"the folder .* is no model: it has no config.json"):
-        Causal(CausalOptions(model=str(ROOT / "tests"), device="cpu"), "test", 0)
+        CausalModel(CausalOptions(model=str(ROOT / "tests"), device="cpu"), "test", 0)
     with pytest.raises(ModelError, match=r"there is no folder /no/such; model is a folder, a .gguf file, "):
         agent(model="/no/such")
     with pytest.raises(AgentError, match=r"'use_vlm'.*no setting of TRL's GRPOConfig, did you mean 'use_vllm'"):
@@ -318,7 +322,7 @@ def test_refusals_name_the_value(monkeypatch):
         ({"num_iterations": 2}, r"'num_iterations': 2.*set \[agent\] iterations instead"),
         ({"num_generations": 8}, r"set \[agent\] group instead"),
         ({"beta": 0.5}, r"'beta': 0.5.*set \[agent\] kl instead"),
-        ({"learning_rate": 0.1}, r"set \[agent\] rate instead"),
+        ({"learning_rate": 0.1}, r"set \[agent\] learning_rate instead"),
         ({"loss_type": "dapo", "temperature": 2.0}, r"'temperature': 2.0.*set \[agent\] temperature instead"),
         ({"shuffle_dataset": True}, "cannot be changed here"),
         ({"use_vllm": True}, r"'use_vllm': True.*set \[agent\] sampler = 'trl' as well"),
@@ -366,3 +370,13 @@ def test_a_checkpoint_of_another_model_is_named(tmp_path):
     agent(lora=4).save(tmp_path)
     with pytest.raises(RunDamaged, match="does not fit grpo-v1"):
         agent().load(tmp_path)
+
+
+@pytest.mark.parametrize("id", ["grpo", "language"])
+def test_the_old_names_of_a_models_options_are_read(id, caplog):
+    section = "agent" if id == "grpo" else "designer"
+    old = {"rate": 0.25, "decay": 0.5, "spread": True}
+    config = resolve({"world": {"id": f"{ROOT}/examples/sums.py:Sums"}, section: {"id": id, **old}})
+    options = getattr(config, f"{section}_options")
+    assert (options.learning_rate, options.weight_decay, options.spread_over_gpus) == (0.25, 0.5, True)
+    assert f"[{section}] {id}: the option rate is called learning_rate now" in caplog.messages

@@ -100,7 +100,15 @@ def test_ranks_answer_the_same_task_each_in_its_own_way(launched, tmp_path):
 PLAIN = {
     "world": {"id": paths.PICK},
     "designer": {"id": "language", "device": "cpu"},
-    "agent": {"id": "grpo", "device": "cpu", "most_tokens": 4, "tasks": 2, "group": 4, "micro": 4, "rate": 1e-2},
+    "agent": {
+        "id": "grpo",
+        "device": "cpu",
+        "most_tokens": 4,
+        "tasks": 2,
+        "group": 4,
+        "micro": 4,
+        "learning_rate": 1e-2,
+    },
     "schedule": {
         **{"cycles": 2, "designs": 2, "per_cycle": 16, "final": 8, "save_every": 8},
         **{"test_seeds": 2, "test_episodes": 3},
@@ -201,7 +209,10 @@ def test_refusals_name_the_value_before_anything_is_written(tmp_path, monkeypatc
     with pytest.raises(AgentError, match=r"group \* tasks = 3 \* 5 = 15 rollouts .* evenly over 2 ranks"):
         config.start(config.resolve(plain), tmp_path / "run")
     for options, words in (
-        ({"spread": True}, "spread = true lays the agent over all GPUs of one process, but 2 ranks"),
+        (
+            {"spread_over_gpus": True},
+            "spread_over_gpus = true lays the agent over all GPUs of one process, but 2 ranks",
+        ),
         ({"trl": {"fsdp_config": {"version": 2}}}, "'version': 2}} does nothing without fsdp = true"),
         ({"trl": {"fsdp": True, "fsdp_config": {"version": 1}}}, "'fsdp': True}, version 1 of FSDP: .* use version 2"),
         ({"trl": {"fsdp": True, "fsdp_config": {"cpu_ram_efficient_loading": True}}}, "only one rank .* leave it out"),

@@ -8,7 +8,7 @@ from helpers.tiny_model import Pick, tiny
 
 from curricle.designers.language.form import Form, Writer
 from curricle.errors import ValueRefused
-from curricle.llm.models.causal import Causal, CausalOptions
+from curricle.llm.models.model import CausalModel, CausalOptions
 from curricle.records import Message
 from curricle.worlds.text.tools.calls import Call, write_calls
 from curricle.worlds.text.tools.item import Item
@@ -137,7 +137,7 @@ def test_calls_that_an_agent_made_before_are_no_marks():
     "mark", ["\x7f", "\x9b", "\u202e", "\u200b", "\U000e0041", "\ue000", "[TOOL_CALLS]", "<think>"]
 )
 def test_texts_of_any_world_are_hostile_for_the_same_marks(mark):
-    causal = Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
+    causal = CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0)
     form = Form(Pick.Setting.knobs(), causal.tokenizer, causal.ends)
     for said, fault in ((f"so {mark} it is", "hostile"), ("so it is", "")):
         writer = Writer(form, 200)

@@ -17,7 +17,7 @@ from curricle.records import Message, Verdict
 
 @pytest.mark.parametrize(("lora", "spread"), [(0, 0.02), (4, 0.5)])
 def test_a_tiny_model_learns_to_say_the_right_kind_of_letter(lora, spread):
-    options = {"model": tiny(spread), "lora": lora, "rate": 1e-2, "tasks": 4, "group": 8, "micro": 32}
+    options = {"model": tiny(spread), "lora": lora, "learning_rate": 1e-2, "tasks": 4, "group": 8, "micro": 32}
     one, home = agent(**options, most_tokens=1, test_temperature=1.0), Pick().unaltered()
     brief(one)
     (before,) = one.measure([home], [1], 160)
@@ -33,7 +33,7 @@ def test_practice_in_parts_with_a_checkpoint_between_is_practice_in_one(lora, tm
         Pick().unaltered(),
         Pick().unaltered().model_copy(update={"setting": Pick().setting({"letter": "b"}).values}),
     ]
-    options = {"model": tiny(curt=True), "lora": lora, "rate": 1e-2, "replay": 0.3, "iterations": 2}
+    options = {"model": tiny(curt=True), "lora": lora, "learning_rate": 1e-2, "replay": 0.3, "iterations": 2}
     one, other = agent(**options), agent(**options)
     assert sum(outcome.successes for outcome in one.practise(designs, 24, seed=1, report=quiet)) and len(one.pool) == 2
     one.save(make(tmp_path / "one"))
@@ -75,7 +75,7 @@ def test_parts_of_a_practice_go_on_by_turns_where_the_last_one_stopped(resumed, 
 
 
 def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(tmp_path, monkeypatch):
-    options = {"rate": 1e-2, "tasks": 4, "group": 4, "turns": 2}
+    options = {"learning_rate": 1e-2, "tasks": 4, "group": 4, "turns": 2}
     shares = []
     for warm in (0, 24):
         one, told = agent(Solved(), warm=warm, **options), []
@@ -92,7 +92,7 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
     was = [p.clone() for _, p in slow.causal.trained()]
     slow.measure([Solved().unaltered()], [1], 1)
     assert all(torch.allclose(a, b, atol=1e-7) for a, (_, b) in zip(was, slow.causal.trained(), strict=True))
-    assert slow.causal.optimizer.param_groups[0]["lr"] == options["rate"]
+    assert slow.causal.optimizer.param_groups[0]["lr"] == options["learning_rate"]
     fresh = agent(Solved(), warm=2, **options)
     fresh.practise([Solved().unaltered()], 16, seed=0, report=lambda done, seen: told.append((done, seen)))
     assert [list(seen) for done, seen in told[:2]] == [["practice/warmed", "practice/warm_loss"]] * 2
@@ -107,7 +107,7 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
 @pytest.mark.parametrize("lora", [0, 4])
 def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
     """KL is measured from there, in practice, in origin() and after a restart; else it would unlearn the warm-up."""
-    options, seen = {"lora": lora, "rate": 1e-2, "tasks": 4, "group": 4, "turns": 2, "warm": 6}, []
+    options, seen = {"lora": lora, "learning_rate": 1e-2, "tasks": 4, "group": 4, "turns": 2, "warm": 6}, []
     one, other, home = agent(Solved(), **options), agent(Solved(), **options), Solved().unaltered()
     prompt = torch.tensor([[5, 6, 7]])
 
@@ -144,9 +144,9 @@ def test_the_words_of_a_world_weigh_nothing_however_unlikely():
 
 @pytest.mark.parametrize("how", ["practice", "imitation"])
 def test_an_update_that_is_no_number_stops_the_run(how):
-    one = agent(Solved(), rate=1e-2, turns=2, warm=int(how == "imitation"))
+    one = agent(Solved(), learning_rate=1e-2, turns=2, warm=int(how == "imitation"))
     next(p for _, p in one.causal.trained()).data.fill_(float("nan") if how == "imitation" else 1e30)
-    with pytest.raises((AgentError, ModelError), match=r"an update came out as .*Lower its rate, 0.01"):
+    with pytest.raises((AgentError, ModelError), match=r"an update came out as .*Lower learning_rate, 0.01"):
         one.practise([Solved().unaltered()], 8, seed=0, report=quiet)
 
 
@@ -281,7 +281,7 @@ def test_old_tasks_take_no_designs_turn():
 
 
 def test_conversations_are_practised_with_credit_by_turn():
-    one, told = agent(Steps(), step_weight=1.0, turns=3, rate=1e-3), []
+    one, told = agent(Steps(), step_weight=1.0, turns=3, learning_rate=1e-3), []
     scripted(one, "aye", "bee", "cat", "dot")
     one.practise([Steps().unaltered()], 16, seed=0, report=lambda done, figures: told.append(figures))
     assert told[-1]["practice/turns"] == 2.0 and told[-1]["practice/grad_norm"] > 0

@@ -13,7 +13,7 @@ from curricle.agents.grpo.options import LearningOptions
 from curricle.agents.grpo.packing import packed
 from curricle.agents.grpo.rollouts import Attempt
 from curricle.agents.grpo.trainer import Grpo
-from curricle.llm.models.causal import Causal
+from curricle.llm.models.model import CausalModel
 from curricle.records import Message, Task, Verdict
 
 trl_utils = pytest.importorskip("trl.trainer.utils")
@@ -88,7 +88,7 @@ def test_long_replies_share_a_sequence_with_few_others():
 def test_odds_entropies_and_gradients_are_those_of_the_rows_one_by_one(lora, batch, longest, monkeypatch):
     monkeypatch.setattr("curricle.agents.grpo.packing.LONGEST", longest)
     options = LearningOptions(model=tiny(0.3), lora=lora, device="cpu", tasks=1, group=2, temperature=0.7)
-    causal = Causal(options, "test", 0)
+    causal = CausalModel(options, "test", 0)
     with torch.no_grad():
         for _, p in causal.trained():
             p.add_(0.02 * torch.randn_like(p))
@@ -121,8 +121,8 @@ def test_an_update_is_the_same_packed_or_not(monkeypatch):
     found = []
     for packs in (True, False):
         monkeypatch.setattr("curricle.agents.grpo.trainer.packs", lambda model, packs=packs: packs)
-        options = LearningOptions(model=tiny(0.3), device="cpu", tasks=2, group=4, micro=8, rate=1e-3, kl=0.1)
-        causal = Causal(options, "test", 0)
+        options = LearningOptions(model=tiny(0.3), device="cpu", tasks=2, group=4, micro=8, learning_rate=1e-3, kl=0.1)
+        causal = CausalModel(options, "test", 0)
         grpo, told = Grpo(causal, options, _tries), []
         task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
         grpo.run(((task, 0) for _ in range(100)), 2, 0, lambda step, fresh, figures, told=told: told.append(figures))
@@ -138,9 +138,9 @@ def test_an_update_is_the_same_in_one_part_or_in_several(loss, entropy):
     """TRL takes a mean of entropy over each part, and one of figures over parts; here parts weigh what they hold."""
     found = []
     for micro in (8, 4, 1):
-        about = {"micro": micro, "rate": 1e-3, "kl": 0.1, "entropy": entropy, "trl": {"loss_type": loss}}
+        about = {"micro": micro, "learning_rate": 1e-3, "kl": 0.1, "entropy": entropy, "trl": {"loss_type": loss}}
         options = LearningOptions(model=tiny(0.3), device="cpu", tasks=2, group=4, **about)
-        causal, told = Causal(options, "test", 0), []
+        causal, told = CausalModel(options, "test", 0), []
         grpo = Grpo(causal, options, _tries)
         task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
         grpo.run(((task, 0) for _ in range(100)), 2, 0, lambda step, fresh, figures, told=told: told.append(figures))

@@ -41,9 +41,9 @@ def test_passes_over_answers_that_are_known_are_no_reason_to_remark(caplog):
 
 def test_rollouts_can_be_drawn_by_trl_itself():
     """Its own settings then decide how: here plain generate, elsewhere vLLM."""
-    one = agent(sampler="trl", rate=1e-3)
+    one = agent(sampler="trl", learning_rate=1e-3)
     (outcome,) = one.practise([Pick().unaltered()], 16, seed=0, report=quiet)
-    again = agent(sampler="trl", rate=1e-3).practise([Pick().unaltered()], 16, seed=0, report=quiet)
+    again = agent(sampler="trl", learning_rate=1e-3).practise([Pick().unaltered()], 16, seed=0, report=quiet)
     assert outcome.attempts == 16 and [outcome] == again
 
 
@@ -58,7 +58,7 @@ def test_a_server_of_vllm_draws_for_trl(monkeypatch):
             said = [one.causal.tokenizer("abc"[n % 3])["input_ids"] + one.causal.ends[:1] for n in range(len(prompts))]
             return None, said, [[[-1.0]] * len(ids) for ids in said], None
 
-    one, made = agent(sampler="trl", rate=1e-3), trainer._trainer
+    one, made = agent(sampler="trl", learning_rate=1e-3), trainer._trainer
 
     def served(owner):
         theirs = made(owner)
@@ -89,7 +89,14 @@ def test_trl_may_draw_by_continuous_batching():
 
 
 def test_our_options_become_those_of_trl(tmp_path):
-    given = {"clip": 0.31, "entropy": 0.07, "temperature": 0.9, "most_tokens": 5, "iterations": 3, "rate": 2e-4}
+    given = {
+        "clip": 0.31,
+        "entropy": 0.07,
+        "temperature": 0.9,
+        "most_tokens": 5,
+        "iterations": 3,
+        "learning_rate": 2e-4,
+    }
     made = settings.config(trl, GRPOOptions(group=4, tasks=6, micro=8, **given), False, tmp_path)
     assert (made.epsilon, made.entropy_coef, made.temperature) == (0.31, 0.07, 0.9)
     assert (made.max_completion_length, made.num_iterations, made.learning_rate) == (5, 3, 2e-4)

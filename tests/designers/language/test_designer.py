@@ -13,7 +13,7 @@ from curricle.designers.language.form import Form, Writer
 from curricle.designers.language.writing import write
 from curricle.errors import UsageError
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models.causal import Causal, CausalOptions
+from curricle.llm.models.model import CausalModel, CausalOptions
 from curricle.llm.models.regression import Example, step
 from curricle.records import Cycle, Design, Message, Outcome
 from curricle.seeds import generator
@@ -21,7 +21,7 @@ from curricle.seeds import generator
 
 @pytest.fixture(scope="module")
 def causal():
-    return Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
+    return CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0)
 
 
 def read(form, ids, per_text=200):
@@ -192,7 +192,7 @@ def test_cycles_in_which_nothing_can_be_used_or_learnt_are_remarked_on(caplog):
 def narrow(steps=12, **options):
     """A policy that all but always asks for the letter a."""
     fixed = {"text": "off", "leave": ("most",), "kl": 0.0, "kl_cap": 1.0, "aim": "task", "spare": 1.0, "epochs": 4}
-    designer = policy(rate=2e-2, **fixed, **options)
+    designer = policy(learning_rate=2e-2, **fixed, **options)
     prompt = designer.prompts(Pick().brief(1, 9), 1)[0]
     for _ in range(steps):
         step(designer.causal, [designer._example(prompt, {"letter": "a"}, 1.0)], 0.0, 0.3, 8)
@@ -232,7 +232,7 @@ def test_a_warm_start_shows_what_seed_tasks_look_like(caplog):
             return [self.setting({"letter": letter, "note": f"note {letter}"}).values for letter in "abc"]
 
     world, told = Seeded(), Told(Pick())
-    cold, warm = policy(rounds=1), policy(rounds=1, warm=20, rate=1e-2, learn=False)
+    cold, warm = policy(rounds=1), policy(rounds=1, warm=20, learning_rate=1e-2, learn=False)
     with caplog.at_level("INFO", "curricle"):
         for designer in (cold, warm):
             designer.propose(world.brief(1, 2), 2, told)
@@ -279,7 +279,9 @@ def test_the_policy_learns_to_write_what_is_half_solved():
     """The agent solves one letter always, one never, one half of the time: the policy comes to ask for the third."""
     rates = {"a": 0.0, "b": 0.5, "c": 1.0}
     world, share, told = Pick(), [], Told(Pick())
-    designer = policy(rate=2e-2, text="off", kl=0.0, kl_cap=0.2, aim="task", p_over="task", epochs=2, spare=1.0)
+    designer = policy(
+        learning_rate=2e-2, text="off", kl=0.0, kl_cap=0.2, aim="task", p_over="task", epochs=2, spare=1.0
+    )
     for cycle in range(1, 9):
         designs = designer.propose(world.brief(cycle, 8), 16, told)
         outcomes = [Outcome(design=d, attempts=10, successes=int(10 * rates[d.setting["letter"]])) for d in designs]
@@ -317,7 +319,7 @@ def test_designs_that_are_all_too_easy_do_not_teach_more_of_the_same():
         moved = any(not torch.equal(a, b) for a, (_, b) in zip(before, designer.causal.trained(), strict=True))
         return moved, told.figures
 
-    fresh = policy(rate=1e-2, text="off", old=1.0)
+    fresh = policy(learning_rate=1e-2, text="off", old=1.0)
     assert cycle(fresh, 1, (19, 18, 20, 19))[0] is False
     moved, figures = cycle(fresh, 2, (10, 9, 20, 19))
     assert moved and figures["design/kept"] == 2
@@ -327,7 +329,7 @@ def test_designs_that_are_all_too_easy_do_not_teach_more_of_the_same():
 
 
 def test_a_frozen_policy_stays_as_it_is():
-    world, designer = Pick(), policy(learn=False, text="off", rate=1e-2)
+    world, designer = Pick(), policy(learn=False, text="off", learning_rate=1e-2)
     before = {name: p.detach().clone() for name, p in designer.causal.trained()}
     designs = designer.propose(world.brief(1, 2), 4, Bench(world))
     designer.learn([Outcome(design=d, attempts=10, successes=5) for d in designs], scores(world), Bench(world))

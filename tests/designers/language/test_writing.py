@@ -7,12 +7,12 @@ from helpers.tiny_model import Pick, tiny
 from curricle.designers.language.form import Form
 from curricle.designers.language.writing import _Dice, write
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models.causal import Causal, CausalOptions
+from curricle.llm.models.model import CausalModel, CausalOptions
 
 
 @pytest.fixture(scope="module")
 def causal():
-    return Causal(CausalOptions(model=tiny(), device="cpu"), "test", 0)
+    return CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0)
 
 
 @pytest.mark.parametrize("kind", ["static", "plain"])

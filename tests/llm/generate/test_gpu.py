@@ -10,7 +10,7 @@ from curricle.llm.extras import kernels
 from curricle.llm.generate.rotary import turning
 from curricle.llm.generate.sampling import Sampler
 from curricle.llm.models.attention import opened
-from curricle.llm.models.causal import Causal, CausalOptions
+from curricle.llm.models.model import CausalModel, CausalOptions
 
 modeling_llama = pytest.importorskip("transformers.models.llama.modeling_llama")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -18,7 +18,7 @@ PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [8], list(range(20, 95))]
 
 
 def sampler(kind, **options):
-    return Sampler(Causal(CausalOptions(model=tiny(), **options), "test", 0), kind, 4)
+    return Sampler(CausalModel(CausalOptions(model=tiny(), **options), "test", 0), kind, 4)
 
 
 def test_graphs_say_what_plain_generation_says():
@@ -79,7 +79,7 @@ def test_kernels_are_built_and_find_what_torch_does():
 @pytest.mark.parametrize(("lora", "spread"), [(0, 0.02), (4, 0.5)])
 def test_an_agent_learns_there_too(lora, spread):
     options = GRPOOptions(
-        model=tiny(spread), lora=lora, rate=1e-2, tasks=4, group=8, micro=32, most_tokens=1, dtype="float32"
+        model=tiny(spread), lora=lora, learning_rate=1e-2, tasks=4, group=8, micro=32, most_tokens=1, dtype="float32"
     )
     one, world = GRPO(Pick(), options), Pick()
     assert one.causal.device.type == "cuda" and one.sampler.kind == "static"
@@ -89,7 +89,7 @@ def test_an_agent_learns_there_too(lora, spread):
 
 
 def test_a_base_under_an_adapter_is_halved():
-    halved, whole = (Causal(CausalOptions(model=tiny(), lora=lora), "test", 0) for lora in (4, 0))
+    halved, whole = (CausalModel(CausalOptions(model=tiny(), lora=lora), "test", 0) for lora in (4, 0))
     assert {p.dtype for _, p in halved.trained()} == {torch.float32} == {p.dtype for _, p in whole.trained()}
     assert halved.model.get_base_model().lm_head.weight.dtype == torch.bfloat16
 

@@ -15,7 +15,7 @@ from curricle.agents.grpo.rollouts import Attempt, Turn, attempt
 from curricle.agents.grpo.trainer import Grpo
 from curricle.designers.language import Language, LanguageOptions
 from curricle.llm.generate.sampling import Reply
-from curricle.llm.models.causal import Causal
+from curricle.llm.models.model import CausalModel
 from curricle.llm.models.regression import Example, token_logits
 from curricle.records import Message, Task, Verdict
 
@@ -98,9 +98,9 @@ def test_a_reply_that_never_ends_earns_nothing_however_right(world, turns, ended
 def test_the_gradient_of_an_update_is_that_of_grpo():
     """TRL's update, reckoned apart: clip inactive, KL and entropy off, one batch, advantages by turn."""
     options = LearningOptions(
-        model=tiny(), device="cpu", kl=0.0, entropy=0.0, rate=0.0, group=2, tasks=1, micro=2, step_weight=0.5
+        model=tiny(), device="cpu", kl=0.0, entropy=0.0, learning_rate=0.0, group=2, tasks=1, micro=2, step_weight=0.5
     )
-    model, world = Causal(options, "test", 0), Pick()
+    model, world = CausalModel(options, "test", 0), Pick()
     task = world.tasks(world.Setting(), 1, 0)[0]
     words = model.tokenizer("hello")["input_ids"]
     prompt = model.tokenizer("say")["input_ids"]
@@ -140,9 +140,9 @@ def test_the_gradient_of_an_update_is_that_of_grpo():
 
 def test_the_second_update_from_the_same_rollouts_is_clipped_and_keeps_its_entropy():
     """-min(r A, clip(r, 0.8, 1.2) A) of every token, less a bonus for entropy, where odds have moved since then."""
-    about = {"kl": 0.0, "entropy": 0.3, "rate": 3e-4, "group": 2, "tasks": 1, "micro": 2, "iterations": 2}
+    about = {"kl": 0.0, "entropy": 0.3, "learning_rate": 3e-4, "group": 2, "tasks": 1, "micro": 2, "iterations": 2}
     options = LearningOptions(model=tiny(0.5), device="cpu", clip=0.2, **about)
-    model, world = Causal(options, "test", 0), Pick()
+    model, world = CausalModel(options, "test", 0), Pick()
     (task,) = world.tasks(world.Setting(), 1, 0)
     prompt, said, seen = [5, 6], [[7, 8, 9, 10, 30, 31], [11, 12, 40, 41]], []
 
@@ -191,9 +191,18 @@ def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(l
 
     TRL multiplies it by the odds over those it was drawn with: 1 in value, but its slope makes k3's that of KL(p|r).
     """
-    about = {"lora": lora, "kl": 0.3, "entropy": 0.0, "rate": 1e-3, "group": 2, "tasks": 1, "micro": 2, "trl": trl}
+    about = {
+        "lora": lora,
+        "kl": 0.3,
+        "entropy": 0.0,
+        "learning_rate": 1e-3,
+        "group": 2,
+        "tasks": 1,
+        "micro": 2,
+        "trl": trl,
+    }
     options = LearningOptions(model=tiny(0.5), device="cpu", **about)
-    model, world = Causal(options, "test", 0), Pick()
+    model, world = CausalModel(options, "test", 0), Pick()
     with torch.no_grad():  # away from where it began
         luck = torch.Generator().manual_seed(0)
         for _, p in model.trained():

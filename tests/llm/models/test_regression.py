@@ -9,7 +9,7 @@ from helpers.skips import skip_without
 from helpers.tiny_model import causal, tiny
 
 from curricle.llm.models.attention import NAME, opened
-from curricle.llm.models.causal import Causal, CausalOptions
+from curricle.llm.models.model import CausalModel, CausalOptions
 from curricle.llm.models.regression import Example, divergence, step, token_logits, unlikelihood
 
 skip_without("llm")
@@ -73,7 +73,7 @@ def test_cudnn_is_not_asked_for_attention(monkeypatch):
 
 @pytest.mark.parametrize("lora", [0, 4])
 def test_regression_fits_what_weighs_and_stays_under_its_cap(lora):
-    model = causal(rate=1e-2, lora=lora)
+    model = causal(learning_rate=1e-2, lora=lora)
     liked, other = Example([5, 6], [20, 21, 22], 3.0), Example([5, 6], [30, 31, 32], 0.5)
 
     def costs():
@@ -94,7 +94,7 @@ def test_a_batch_moves_a_model_by_its_share_of_the_whole_pass():
     """Two updates on one reply, then one on another that weighs as much, less, or next to nothing."""
     liked, other, gains = Example([5, 6], [20, 21, 22], 1.0), Example([7, 8], [30, 31, 32], 1.0), []
     for weight in (1.0, 0.3, 0.1, 1e-6):
-        model = Causal(CausalOptions(model=tiny(0.5), device="cpu", rate=1e-3), "test", 0)
+        model = CausalModel(CausalOptions(model=tiny(0.5), device="cpu", learning_rate=1e-3), "test", 0)
         for _ in range(2):
             step(model, [liked], 0.0, float("inf"), 1, 1.0)
         before = cost(model, other)
@@ -118,7 +118,7 @@ def test_the_cap_is_on_the_whole_batch_in_however_many_parts():
     long, short = Example([5] * 9, [7] * 6, 1.0), [Example([9 + i], [20 + i, 21 + i], 1.0) for i in range(3)]
     told = []
     for micro in (1, 2, 8):
-        model = causal(rate=1e-2)
+        model = causal(learning_rate=1e-2)
         for _ in range(100):
             step(model, [long], 0.0, float("inf"), 1)
         before = [odds(model.model, e).detach() for e in (long, *short)]
@@ -134,7 +134,7 @@ def test_the_cap_is_on_the_whole_batch_in_however_many_parts():
 def test_the_penalty_is_the_divergence_from_the_initial_model(micro):
     """KL(now || initial), its mean over the tokens said, times `kl`, beside the weighted likelihood; by hand."""
     examples = [Example([5, 6], [20, 21, 22], 3.0, [1, 0, 1]), Example([7], [30], 1.0)]
-    model, begun, grads = causal(rate=3e-2), causal(), []
+    model, begun, grads = causal(learning_rate=3e-2), causal(), []
     for _ in range(3):
         step(model, [Example([5, 6], [40, 41, 42], 1.0)], 0.0, float("inf"), 8)
     rows, first = [odds(model.model, e) for e in examples], [odds(begun.model, e).detach() for e in examples]
@@ -159,20 +159,20 @@ def test_words_of_others_in_a_reply_are_not_learnt():
     with torch.no_grad():
         logits, tokens, _ = token_logits(causal().model, [whole], 0)
     costs = -logits.log_softmax(-1)[range(3), tokens]
-    losses = [step(causal(rate=1e-3), [example], 0.0, 1.0, 8)["loss"] for example in (whole, masked)]
+    losses = [step(causal(learning_rate=1e-3), [example], 0.0, 1.0, 8)["loss"] for example in (whole, masked)]
     assert losses == pytest.approx([float(costs.mean()), float(costs[[0, 2]].mean())], rel=1e-5)
 
 
 def test_what_is_not_measured_is_not_told_and_moves_alike():
     """A cap that never bites changes nothing but what is known."""
-    free, capped = causal(rate=1e-2), causal(rate=1e-2)
+    free, capped = causal(learning_rate=1e-2), causal(learning_rate=1e-2)
     told = [step(one, [Example([5], [20], 1.0)], 0.0, cap, 8) for one, cap in ((free, float("inf")), (capped, 1e9))]
     assert list(told[0]) == ["loss"] and told[1]["kl_step"] > 0 and told[1]["kl_initial"] == pytest.approx(0, abs=1e-6)
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(free.trained(), capped.trained(), strict=True))
 
 
 def test_a_step_that_may_not_move_does_not():
-    model = causal(rate=0.5)
+    model = causal(learning_rate=0.5)
     before = {name: p.detach().clone() for name, p in model.trained()}
     told = step(model, [Example([5], [20], 1.0)], 0.0, 1e-30, 8)
     assert told["step_scale"] == 0.0 and all(torch.equal(before[name], p) for name, p in model.trained())

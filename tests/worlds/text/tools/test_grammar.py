@@ -5,7 +5,7 @@ import pytest
 from helpers.tiny_model import tiny
 
 from curricle.designers.language.form import Form, Writer
-from curricle.llm.models.causal import Causal, CausalOptions
+from curricle.llm.models.model import CausalModel, CausalOptions
 from curricle.setting import Span
 from curricle.worlds.text.tools.grammar import follows
 from curricle.worlds.text.tools.item import Item
@@ -85,7 +85,7 @@ def world(request):
 
 @pytest.fixture(scope="module")
 def form(world):
-    causal = Causal(CausalOptions(model=tiny()), "test", 0)
+    causal = CausalModel(CausalOptions(model=tiny()), "test", 0)
     knobs = [k for k in Tools.Setting.knobs() if k.name == "task"]
     return Form(knobs, causal.tokenizer, causal.ends, optional=True, follows=world.Setting.follows)
 
