@@ -27,7 +27,7 @@ from curricle.agents.ppo.lane import Lane, Turns
 from curricle.worlds.crafter.world import Crafter
 
 CPU = {
-    "symbols": {"environments": 64, "steps": 64, "epochs": 2, "rate": 1e-3},  # as `curricle run crafter` does
+    "symbols": {"environments": 64, "steps": 64, "epochs": 2, "learning_rate": 1e-3},  # as `curricle run crafter` does
     "pixels": {"environments": 16, "steps": 32, "channels": (8, 16), "blocks": 1},
 }
 GPU = {"symbols": {"environments": 1024, "steps": 64}, "pixels": {"environments": 64, "steps": 64}}

@@ -50,8 +50,15 @@ SHAPES = ("3:8:3e-4", "3:8:1e-3", "2:8:6e-4", "2:8:1e-3", "2:8:1.5e-3", "2:16:6e
 def train(shape: Shape, seed: int, steps: int) -> dict[str, Any]:
     """Train one agent; its results as a line of data."""
     world = Crafter(Crafter.Options(observation="symbols", threads=1))
-    options = {"epochs": shape.passes, "minibatches": shape.minibatches, "rate": shape.rate}
-    agent = PPO(world, PPO.Options.model_validate({"lanes": 1, "environments": 64, "steps": 64, **options}), seed)
+    options = PPO.Options(
+        environments=64,
+        steps=64,
+        epochs=shape.passes,
+        minibatches=shape.minibatches,
+        learning_rate=shape.rate,
+        workers=1,
+    )
+    agent = PPO(world, options, seed)
     metrics: list[Mapping[str, float]] = []
     scores = []
     start = time.monotonic()
@@ -68,7 +75,9 @@ def train(shape: Shape, seed: int, steps: int) -> dict[str, Any]:
     quarters = [returns[i * quarter : (i + 1) * quarter] for i in range(4)]
     return {
         "view": "symbols",
-        **options,
+        "epochs": shape.passes,
+        "minibatches": shape.minibatches,
+        "rate": shape.rate,
         "seed": seed,
         "steps": steps,
         "scores": scores,

@@ -9,9 +9,9 @@ serves as anchor, positive and negative passes the network once. Gradients are t
 the call, about every 8 rollouts. On a GPU all that a step does there is one CUDA graph of one of a few sizes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -33,19 +33,32 @@ from curricle.world import World
 
 
 class DistillOptions(PPOOptions):
-    """Options of Achievement Distillation, beside those of PPO."""
+    """Options of Achievement Distillation, in addition to those of PPO."""
 
-    every: int = Field(
-        8, ge=1, description="Rollouts between two distillations, about: they are spread over a practice."
+    renamed: ClassVar[Mapping[str, str]] = {
+        "every": "distill_every",
+        "passes": "distill_epochs",
+        "blur": "transport_entropy",
+        "likeness": "match_threshold",
+        "targets": "match_episodes",
+        "hold_policy": "policy_kl_coef",
+        "hold_value": "value_mse_coef",
+        "most": "distill_batch_size",
+    }
+
+    distill_every: int = Field(
+        8, ge=1, description="Approximate number of rollouts between distillations; they are spread evenly over a call."
     )
-    passes: int = Field(6, ge=1, description="Passes over the episodes in a distillation.")
+    distill_epochs: int = Field(6, ge=1, description="Passes over the collected episodes in each distillation.")
     temperature: float = Field(0.1, gt=0, description="Temperature of the contrastive losses.")
-    blur: float = Field(0.05, gt=0, description="Entropy of the optimal transport.")
-    likeness: float = Field(0.5, gt=0, lt=1, description="Transported mass from which two unlocks count as the same.")
-    targets: int = Field(16, ge=1, description="Other episodes that each episode is matched with.")
-    hold_policy: float = Field(1.0, ge=0, description="Weight that holds the policy where it was.")
-    hold_value: float = Field(1.0, ge=0, description="Weight that holds the values where they were.")
-    most: int = Field(512, ge=1, description="Rows of one step of distillation at most.")
+    transport_entropy: float = Field(0.05, gt=0, description="Entropic regularisation of the optimal transport.")
+    match_threshold: float = Field(
+        0.5, gt=0, lt=1, description="Two unlocks match if the transport plan moves more than this mass between them."
+    )
+    match_episodes: int = Field(16, ge=1, description="Number of other episodes that each episode is matched with.")
+    policy_kl_coef: float = Field(1.0, ge=0, description="Weight of the KL divergence from the policy before.")
+    value_mse_coef: float = Field(1.0, ge=0, description="Weight of the squared error of the values.")
+    distill_batch_size: int = Field(512, ge=1, description="Maximum number of observations in one distillation step.")
 
 
 class Remembering(Network):
@@ -100,14 +113,14 @@ class Distill(PPO):
         if window is None or window.rollout is not course.rollout:  # new room has come with new graphs, too
             nothing = torch.zeros(1, self.network.hidden, device=self.device)
             choice = self.network.decide(nothing, nothing)[0].shape[1]
-            most = capacity(o.every, o.steps, course.rollout.count)
-            before = o.every * o.steps
+            most = capacity(o.distill_every, o.steps, course.rollout.count)
+            before = o.distill_every * o.steps
             window = Window(course.rollout, most, before, choice)
             self._window = window
         if done == 1:
             window.clear()
         window.add(course.length(done - 1))
-        times = max(1, round(course.count / o.every))
+        times = max(1, round(course.count / o.distill_every))
         if (done * times) // course.count == ((done - 1) * times) // course.count:
             return {}
         figures = self._distil(window, derive(course.seed, "distil", done))
@@ -120,10 +133,10 @@ class Distill(PPO):
         if not told:
             return {}
         rows = np.concatenate([one.rows for one in told])
-        for some in np.array_split(rows, -(-len(rows) // self.options.most)):  # of one size: one graph
+        for some in np.array_split(rows, -(-len(rows) // self.options.distill_batch_size)):  # of one size: one graph
             self._run("old", partial(self._note, window), self._sent(_filled(some, self._size(len(some)))))
         sums = {"distill/match": list[Tensor](), "distill/predict": list[Tensor]()}
-        for number in range(self.options.passes):
+        for number in range(self.options.distill_epochs):
             rng = generator(seed, "pass", number)
             for i in rng.permutation(len(told)):
                 sums["distill/match"] += self._match(window, told, int(i), rng)
@@ -136,7 +149,7 @@ class Distill(PPO):
         self, window: Window, told: Sequence[Episode], source: int, rng: np.random.Generator
     ) -> Iterator[Tensor]:
         """Bring unlocks that are the same in different episodes together, and away from others."""
-        others = rng.permutation(len(told) - 1)[: self.options.targets]
+        others = rng.permutation(len(told) - 1)[: self.options.match_episodes]
         episode = told[source]
         targets = [told[int(j) + (j >= source)] for j in others]
         if not targets:
@@ -149,7 +162,9 @@ class Distill(PPO):
         right = list[Rows]()
         wrong = list[Rows]()
         first = mine
-        for size, (a, b) in zip(sizes, match(likeness, sizes, self.options.blur, self.options.likeness), strict=True):
+        for size, (a, b) in zip(
+            sizes, match(likeness, sizes, self.options.transport_entropy, self.options.match_threshold), strict=True
+        ):
             here.append(a)
             right.append(first + b)
             wrong.append(first + rng.integers(size, size=len(a)))
@@ -159,7 +174,7 @@ class Distill(PPO):
             return
         order = rng.permutation(pairs.shape[1])
         held = rng.integers(len(episode.rows), size=len(order))
-        for some in _pieces(order, self.options.most):
+        for some in _pieces(order, self.options.distill_batch_size):
             lesson = self._sent(matching(episode, held[some], *pairs[:, some], size=self._size))
             answers = known.index_select(0, lesson[4:6].flatten())
             yield self._run("match", partial(self._teach, window), lesson, answers).clone()
@@ -168,14 +183,14 @@ class Distill(PPO):
         """Tell the unlock that follows each step from the one that follows another step of the same episode."""
         order = rng.permutation(len(episode.rows))
         other = rng.permutation(len(episode.rows))
-        for chosen in _pieces(order, self.options.most):
+        for chosen in _pieces(order, self.options.distill_batch_size):
             lesson = self._sent(prediction(episode, chosen, other[chosen], size=self._size))
             yield self._run("predict", partial(self._teach, window), lesson).clone()
 
     def _goals(self, window: Window, ends: Rows) -> Tensor:
         """What unlocks did to the latents (unlocks, hidden), given the rows before and after each."""
         found = []
-        for some in _pieces(np.arange(ends.shape[1]), max(1, self.options.most // 2)):
+        for some in _pieces(np.arange(ends.shape[1]), max(1, self.options.distill_batch_size // 2)):
             filled = _filled(ends[:, some], self._size(2 * len(some)) // 2)
             found.append(self._run("goals", partial(self._moved, window), self._sent(filled))[: len(some)].clone())
         return torch.cat(found)
@@ -235,7 +250,7 @@ class Distill(PPO):
         self.network.scale.watch(data["returns"], times)
         moved = mean(self.network.policy.divergence(choice, data["old"]), times)
         off = mean((values - self.network.scale.inward(data["returns"])).square(), times)
-        whole = loss + o.hold_policy * moved + o.hold_value * off
+        whole = loss + o.policy_kl_coef * moved + o.value_mse_coef * off
         self._step(self.row.gradient(whole), "predict" if predicts else "match")
         return loss.detach()
 

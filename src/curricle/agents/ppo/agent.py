@@ -100,7 +100,7 @@ class PPO(Agent):
                 blocks=o.blocks,
                 width=o.width,
                 hidden=hidden,
-                keep=o.keep,
+                keep=o.value_norm_decay,
             )
             return made.to(self.device)
 
@@ -112,14 +112,14 @@ class PPO(Agent):
         self.row = FlatParameters(self.network, bf16_copies=keeps_bf16_copy(self.device, o.bf16))
         self.row.whole.grad = torch.zeros_like(self.row.whole)
         self.adams = {
-            name: torch.optim.Adam([self.row.whole], lr=o.rate, fused=True, capturable=on_gpu)
+            name: torch.optim.Adam([self.row.whole], lr=o.learning_rate, fused=True, capturable=on_gpu)
             for name in self.optimisers
         }
         for adam in self.adams.values():
             adam.step()  # on a zero gradient: makes the optimiser's state and moves nothing
             for value in adam.state[self.row.whole].values():
                 value.zero_()
-        self._slopes = [shared_memory(torch.zeros_like(self.row.whole.data)) for _ in range(o.lanes)]
+        self._slopes = [shared_memory(torch.zeros_like(self.row.whole.data)) for _ in range(o.workers)]
 
     # -- the contract ----------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class PPO(Agent):
             return Tally(self.vectors, designs, owners).outcomes()
         each = [dict(self.vectors.setting(design.setting).values) for design in designs]
         settings = [each[owner] for owner in owners]
-        course = Course(settings, self.options.lanes, budget, self.options.steps, seed)
+        course = Course(settings, self.options.workers, budget, self.options.steps, seed)
         course.tally = Tally(self.vectors, designs, owners)
         course.report = report
         if scene := course.continued(self.scene):
@@ -265,7 +265,7 @@ class PPO(Agent):
     def _judge(self, course: Course, steps: int, cuts: Sequence[Sequence[Cut]]) -> None:
         """At the meeting after play: advantages."""
         cut = [one for worker in cuts for one in worker]
-        course.rollout.judge(steps, cut, self.actor.worth, self.options.gamma, self.options.trace)
+        course.rollout.judge(steps, cut, self.actor.worth, self.options.gamma, self.options.gae_lambda)
 
     def _settle(self, course: Course, done: int, _: Any = None) -> None:
         """At the meeting after learning: count the episodes, and do what else has to be done before the next looks.
@@ -289,8 +289,8 @@ class PPO(Agent):
         if not np.isfinite(means).all() or not whole:
             raise AgentError(
                 f"{self.id}: the loss is no longer a number after {self.rollouts} rollouts (policy {means[0]:g}, value "
-                f"{means[1]:g}); the last checkpoint is good: set a rate below {self.options.rate:g} in the run's "
-                "config.toml ([agent] rate) and resume"
+                f"{means[1]:g}); the last checkpoint is good: set a learning_rate below "
+                f"{self.options.learning_rate:g} in the run's config.toml ([agent] learning_rate) and resume"
             )
         figures = dict(zip(FIGURES, means, strict=True)) | course.extra
         figures |= {"practice/episodes": float(course.tally.attempts.sum())}
@@ -317,7 +317,7 @@ class PPO(Agent):
         with bf16_autocast(self.device, o.bf16):
             latents = self.network.encode(seen).float()
         choice, values = self.network.decide(latents, batch["memory"])  # heads in full: ratios of policies are delicate
-        return objective(self.network, choice, values, batch, Weights(o.clip, o.value, o.entropy))
+        return objective(self.network, choice, values, batch, Weights(o.clip, o.value_coef, o.entropy_coef))
 
     def _update(self, course: Course, batches: Tensor, me: int, team: WorkerGroup) -> None:
         """Learn from a rollout; on a CPU lanes share each minibatch out, a GPU takes it whole."""
@@ -371,4 +371,4 @@ class PPO(Agent):
         course.minibatches += len(batches)
 
     def _step(self, gradient: Tensor, optimiser: str = "adam") -> None:
-        self.row.descend(gradient, self.adams[optimiser], self.options.gradient)
+        self.row.descend(gradient, self.adams[optimiser], self.options.max_grad_norm)

@@ -149,7 +149,7 @@ class Crafter(VectorWorld):
     skills = tuple(_TREE[name] for name in ACHIEVEMENTS)
     guide = GUIDE
     suggests: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "agent": {"id": "ppo", "environments": 64, "steps": 64, "epochs": 2, "rate": 1e-3},
+        "agent": {"id": "ppo", "environments": 64, "steps": 64, "epochs": 2, "learning_rate": 1e-3},
         "schedule": {"test_episodes": 4},
     }
     keys: ClassVar[Mapping[str, tuple[int, str]]] = {key: (ACTIONS.index(name), name) for key, name in _KEYS.items()}
