@@ -32,14 +32,14 @@ def test_what_is_resolved_resolves_to_itself():
 def test_overrides():
     pairs = [
         "schedule.cycles=2",
-        "agent.rate=0.5",
+        "agent.learning_rate=0.5",
         "original.dials=3",
         "designer.id=random",
         "seed=7",
         "schedule.ratio=2:1",
     ]
     config = resolve(override(load(VAULT), pairs))
-    assert config.schedule.cycles == 2 and config.agent_options.rate == 0.5 and config.original.dials == 3
+    assert config.schedule.cycles == 2 and config.agent_options.learning_rate == 0.5 and config.original.dials == 3
     assert config.designer.id == "random-v1" and config.seed == 7 and config.schedule.ratio == "2:1"
 
 
@@ -53,7 +53,11 @@ def test_a_designer_of_another_is_kept_whole(tmp_path):
     assert built.maker.options.reach == 0.5
 
 
-TUTOR = {"world": {"id": VAULT}, "designer": {"id": "tutor", "reach": 0.4}, "agent": {"id": "tabular", "rate": 0.3}}
+TUTOR = {
+    "world": {"id": VAULT},
+    "designer": {"id": "tutor", "reach": 0.4},
+    "agent": {"id": "tabular", "learning_rate": 0.3},
+}
 
 
 @pytest.mark.parametrize(
@@ -102,10 +106,10 @@ def test_what_a_world_suggests_for_a_designer_holds_for_its_first_proposals_too(
 
 
 def test_what_a_world_suggests_may_depend_on_its_options():
-    """Crafter from pixels is learnt as the papers do, from symbols by fewer passes at a higher rate."""
+    """Crafter from pixels is learnt as the papers do, from symbols by fewer passes at a higher learning rate."""
     world = {"id": "crafter"}
     symbols, pixels = (resolve({"world": world | of}).agent_options for of in ({}, {"observation": "pixels"}))
-    assert (symbols.epochs, symbols.rate) == (2, 1e-3) and (pixels.epochs, pixels.rate) == (3, 3e-4)
+    assert (symbols.epochs, symbols.learning_rate) == (2, 1e-3) and (pixels.epochs, pixels.learning_rate) == (3, 3e-4)
     assert symbols.environments == pixels.environments == 64
     assert resolve({"world": world, "agent": {"epochs": 5}}).agent_options.epochs == 5
     with pytest.raises(UsageError, match="observation"):
@@ -114,7 +118,7 @@ def test_what_a_world_suggests_may_depend_on_its_options():
 
 def test_none_is_refused():
     with pytest.raises(UsageError, match="leave it out for its default"):
-        resolve({"world": {"id": VAULT}, "agent": {"rate": None}})
+        resolve({"world": {"id": VAULT}, "agent": {"learning_rate": None}})
 
 
 def test_suggestions_for_one_agent_do_not_reach_another():
@@ -123,13 +127,13 @@ def test_suggestions_for_one_agent_do_not_reach_another():
 
     class Fussy(find(World, VAULT)):
         id = "fussy-v1"
-        suggests = {"agent": {"id": "tabular", "rate": 0.9}}  # noqa: RUF012
+        suggests = {"agent": {"id": "tabular", "learning_rate": 0.9}}  # noqa: RUF012
 
     import sys
 
     sys.modules[__name__].Fussy = Fussy
     plain = {"world": {"id": f"{__name__}:Fussy"}}
-    assert resolve(plain).agent_options.rate == 0.9
+    assert resolve(plain).agent_options.learning_rate == 0.9
     assert resolve(plain | {"agent": {"id": "random"}}).agent.id == "random-v1"
 
 
@@ -138,9 +142,12 @@ def test_suggestions_for_one_agent_do_not_reach_another():
     [
         (["schedule.cycels=2"], r"\[schedule\]: unknown key 'cycels', did you mean 'cycles'\?"),
         (["shedule.cycles=2"], r"config: unknown key 'shedule', did you mean 'schedule'\?"),
-        (["agent.rat=0.5"], r"\[agent\] tabular-v1: unknown key 'rat', did you mean 'rate'\?"),
-        (["agent.rate=fast"], r"\[agent\] tabular-v1: rate = 'fast' is refused"),
-        (["agent.rate=7"], r"rate = 7 is refused: Input should be less than or equal to 1"),
+        (
+            ["agent.learning_rat=0.5"],
+            r"\[agent\] tabular-v1: unknown key 'learning_rat', did you mean 'learning_rate'\?",
+        ),
+        (["agent.learning_rate=fast"], r"\[agent\] tabular-v1: learning_rate = 'fast' is refused"),
+        (["agent.learning_rate=7"], r"learning_rate = 7 is refused: Input should be less than or equal to 1"),
         (["original.dails=3"], r"setting of vault-v1: unknown knob 'dails', did you mean 'dials'\?"),
         (["original.dials=9"], r"dials = 9 is not allowed: whole number from 1 to 5"),
         (["designer.id=tutro"], r"there is no designer 'tutro': did you mean 'tutor'"),
@@ -182,7 +189,7 @@ def test_bad_files_are_named(tmp_path):
 def renamed(monkeypatch):
     """Some options get old names, as if they had been renamed."""
     names = {Schedule: {"rounds": "cycles"}, find(Designer, "tutor").Options: {"stretch": "reach"}}
-    names[resolve(load(VAULT)).agent.Options] = {"speed": "rate", "pace": "rate"}
+    names[resolve(load(VAULT)).agent.Options] = {"speed": "learning_rate", "pace": "learning_rate"}
     for kind, table in names.items():
         monkeypatch.setattr(kind, "renamed", table, raising=False)
 
@@ -194,10 +201,10 @@ def of_agent(plain):
 def test_old_names_of_options_are_read_with_a_note(renamed, caplog):
     plain = {"world": {"id": VAULT}, "agent": {"id": "tabular", "speed": 0.3}, "schedule": {"rounds": 2}}
     config = resolve(plain)
-    assert config.agent_options.rate == 0.3 and config.schedule.cycles == 2
+    assert config.agent_options.learning_rate == 0.3 and config.schedule.cycles == 2
     notes = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert notes == [
-        "[agent] tabular: the option speed is called rate now",
+        "[agent] tabular: the option speed is called learning_rate now",
         "[schedule]: the option rounds is called cycles now",
     ]
     assert "speed" not in config.to_toml()["agent"] and "rounds" not in config.to_toml()["schedule"]
@@ -207,21 +214,26 @@ def test_old_names_of_options_are_read_with_a_note(renamed, caplog):
 
 def test_an_old_name_goes_before_what_is_suggested_under_the_new_one(renamed, monkeypatch):
     world = resolve(load(VAULT)).world
-    monkeypatch.setattr(world, "suggests", {"agent": {"rate": 0.9}, "schedule": {"cycles": 7}})
+    monkeypatch.setattr(world, "suggests", {"agent": {"learning_rate": 0.9}, "schedule": {"cycles": 7}})
     plain = {"world": {"id": VAULT}, "agent": {"speed": 0.3}, "schedule": {"rounds": 2}}
-    assert of_agent(plain)["rate"] == 0.3 and resolve(plain).schedule.cycles == 2
-    assert of_agent({"world": {"id": VAULT}})["rate"] == 0.9
+    assert of_agent(plain)["learning_rate"] == 0.3 and resolve(plain).schedule.cycles == 2
+    assert of_agent({"world": {"id": VAULT}})["learning_rate"] == 0.9
     monkeypatch.setattr(world, "suggests", {"agent": {"speed": 0.9}})
-    assert of_agent({"world": {"id": VAULT}})["rate"] == 0.9
-    assert of_agent({"world": {"id": VAULT}, "agent": {"rate": 0.3}})["rate"] == 0.3
+    assert of_agent({"world": {"id": VAULT}})["learning_rate"] == 0.9
+    assert of_agent({"world": {"id": VAULT}, "agent": {"learning_rate": 0.3}})["learning_rate"] == 0.3
 
 
 def test_both_names_of_an_option_are_an_error(renamed):
-    for section, given in {"agent": {"speed": 0.3, "rate": 0.3}, "schedule": {"rounds": 2, "cycles": 2}}.items():
+    for section, given in {
+        "agent": {"speed": 0.3, "learning_rate": 0.3},
+        "schedule": {"rounds": 2, "cycles": 2},
+    }.items():
         old, new = given
         with pytest.raises(UsageError, match=rf"\[{section}\].*: {old} is the old name of {new}, .* keep only {new}"):
             resolve({"world": {"id": VAULT}, section: given})
-    with pytest.raises(UsageError, match="speed and pace are both old names of rate, keep one and call it rate"):
+    with pytest.raises(
+        UsageError, match="speed and pace are both old names of learning_rate, keep one and call it learning_rate"
+    ):
         resolve({"world": {"id": VAULT}, "agent": {"speed": 0.3, "pace": 0.3}})
 
 
@@ -238,9 +250,9 @@ def test_old_names_are_read_in_the_options_of_a_named_designer(renamed, monkeypa
 
 def test_an_override_takes_the_place_of_the_option_under_its_other_name(renamed):
     plain = {"world": {"id": VAULT}, "agent": {"id": "tabular", "speed": 0.3}, "schedule": {"cycles": 3}}
-    assert of_agent(override(plain, ["agent.rate=0.6"]))["rate"] == 0.6
-    assert of_agent(override(plain, ["agent.pace=0.6"]))["rate"] == 0.6
-    assert of_agent(override({"world": {"id": VAULT}}, ["agent.speed=0.6"]))["rate"] == 0.6
+    assert of_agent(override(plain, ["agent.learning_rate=0.6"]))["learning_rate"] == 0.6
+    assert of_agent(override(plain, ["agent.pace=0.6"]))["learning_rate"] == 0.6
+    assert of_agent(override({"world": {"id": VAULT}}, ["agent.speed=0.6"]))["learning_rate"] == 0.6
     assert resolve(override(plain, ["schedule.rounds=1"])).schedule.cycles == 1
     fixed = {"designer": {"id": "fixed", "of": "tutor", "of_options": {"stretch": 0.5}}} | load(VAULT)
     changed = resolve(override(fixed, ["designer.of_options.reach=0.6"])).to_toml()

@@ -42,12 +42,12 @@ def test_a_changed_config_is_told_and_both_are_kept(finished, caplog):
     config.resume(finished)
     assert not caplog.records
     text = (finished / "config.toml").read_text()
-    (finished / "config.toml").write_text(text.replace("explore = 0.1", "explore = 0.2"))
+    (finished / "config.toml").write_text(text.replace("epsilon = 0.1", "epsilon = 0.2"))
     config.resume(finished)
     (told,) = (record.getMessage() for record in caplog.records)
-    assert "agent.explore was 0.1 and is 0.2 from here on" in told
+    assert "agent.epsilon was 0.1 and is 0.2 from here on" in told
     configs = [line["config"] for line in read_environment(finished)]
-    assert [one["agent"]["explore"] for one in configs] == [0.1, 0.1, 0.2]
+    assert [one["agent"]["epsilon"] for one in configs] == [0.1, 0.1, 0.2]
 
 
 def test_the_resolved_config_is_runnable(finished, tmp_path):

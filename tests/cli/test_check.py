@@ -232,7 +232,7 @@ def test_keys_of_the_right_form_are_taken(check):
     ("suggests", "message"),
     [
         ({"agent": {"id": "tabullar"}}, r"small-v1.suggests\['agent'\]: there is no agent .*did you mean 'tabular'"),
-        ({"agent": {"id": "tabular", "rat": 1}}, "unknown key 'rat', did you mean 'rate'"),
+        ({"agent": {"id": "tabular", "learning_rat": 1}}, "unknown key 'learning_rat', did you mean 'learning_rate'"),
         ({"designer": {"id": "tuttor"}}, "there is no designer 'tuttor'.*'tutor'"),
         ({"designer": {"id": "policy", "of": "randm"}}, "there is no designer 'randm'"),
         ({"designer": {"zzz": 1}}, "unknown key 'zzz'"),

@@ -131,7 +131,7 @@ def test_lists_show_the_knobs():
     designers = curricle("designers").stdout
     for word in ("tutor-v1", "none-v1", "easy_to_hard-v1", "candidates = 16: How many designs are ranked."):
         assert word in designers
-    assert "discount = 0.97: Discount of later reward (gamma)." in curricle("agents", "tabular").stdout
+    assert "gamma = 0.97: Discount factor." in curricle("agents", "tabular").stdout
     world = curricle("worlds", VAULT).stdout
     assert "original.dials (whole number from 1 to 5; original 5): Dials of each combination. Harder: up." in world
     assert curricle("worlds").returncode == 0

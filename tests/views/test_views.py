@@ -84,12 +84,12 @@ def names(text):
 
 def test_options_of_another_part_are_no_differences(world, tmp_path):
     (tmp_path / "other.py").write_text(SOURCE.replace("alarm", "siren"))
-    agents = [{"id": "tabular"}, {"id": "random"}, {"id": "tabular", "rate": 0.3}]
+    agents = [{"id": "tabular"}, {"id": "random"}, {"id": "tabular", "learning_rate": 0.3}]
     runs = [make(world, tmp_path / f"run{i}", agent=agent) for i, agent in enumerate(agents)]
     shown = names(said("compare", *runs))
     assert shown == [
         f"mine.py:Vault, tutor-v1, {agent}"
-        for agent in ("tabular-v1, agent.rate=0.2", "random-v1", "tabular-v1, agent.rate=0.3")
+        for agent in ("tabular-v1, agent.learning_rate=0.2", "random-v1", "tabular-v1, agent.learning_rate=0.3")
     ]
     assert names(said("compare", *runs[::-1])) == shown[::-1], "no run is the plain one"
     elsewhere = make(f"{tmp_path}/other.py:Vault", tmp_path / "elsewhere")

@@ -1,13 +1,13 @@
 """Tabular Q-learning (Watkins 1989) with numpy alone, for worlds whose observations can be counted.
 
 Small, exact and quick: the agent of the examples and tests, and the file to imitate when you write one. It departs from
-the textbook in two ways: all sub-environments step side by side and share one table, and values start optimistic
-(`optimism`) so that what was never tried gets tried.
+the textbook in two ways: all sub-environments step side by side and share one table, and values can start optimistic
+(`initial_value`) so that what was never tried gets tried.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -29,12 +29,19 @@ MOST = 10_000_000
 class TabularOptions(Options):
     """Options of the tabular agent."""
 
-    environments: int = Field(8, ge=1, description="Sub-environments it learns in at a time.")
-    rate: float = Field(0.2, gt=0, le=1, description="Learning rate.")
-    discount: float = Field(0.97, ge=0, lt=1, description="Discount of later reward (gamma).")
-    explore: float = Field(0.1, ge=0, le=1, description="Share of random actions while practising.")
-    optimism: float = Field(0.0, description="Value of what was never tried.")
-    report_every: int = Field(1000, ge=1, description="Steps between two reports.")
+    renamed: ClassVar[Mapping[str, str]] = {
+        "rate": "learning_rate",
+        "discount": "gamma",
+        "explore": "epsilon",
+        "optimism": "initial_value",
+    }
+
+    environments: int = Field(8, ge=1, description="Number of sub-environments that are stepped in parallel.")
+    learning_rate: float = Field(0.2, gt=0, le=1, description="Step size of each update towards its target.")
+    gamma: float = Field(0.97, ge=0, lt=1, description="Discount factor.")
+    epsilon: float = Field(0.1, ge=0, le=1, description="Share of random actions while practising.")
+    initial_value: float = Field(0.0, description="Value of actions that have not been tried yet.")
+    report_every: int = Field(1000, ge=1, description="Minimum number of steps between two reports.")
 
 
 class Tabular(Agent):
@@ -54,7 +61,7 @@ class Tabular(Agent):
         if not isinstance(actions, gymnasium.spaces.Discrete):
             raise AgentError(f"{self.id} needs discrete actions; those of {world.id} are {actions}")
         self.first_action = int(actions.start)
-        self.values = np.full((int(np.prod(self.shape)), int(actions.n)), self.options.optimism)
+        self.values = np.full((int(np.prod(self.shape)), int(actions.n)), self.options.initial_value)
 
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Q-learning, epsilon-greedy."""
@@ -68,7 +75,7 @@ class Tabular(Agent):
         states = self._states(observations)
         reported = 0
         for done in range(len(owners), budget + len(owners), len(owners)):
-            explores = rng.random(len(owners)) < options.explore
+            explores = rng.random(len(owners)) < options.epsilon
             actions = np.where(explores, rng.integers(self.values.shape[1], size=len(owners)), self._best(states, luck))
             observations, rewards, terminated, truncated, info = vector.step(actions + self.first_action)
             ended = terminated | truncated
@@ -77,9 +84,9 @@ class Tabular(Agent):
             for i in np.flatnonzero(ended):  # the observation of an ended episode stands aside, see WorldVector
                 reached[i] = self._states(np.asarray(info["final_obs"][i])[None])[0]
             future = np.where(terminated, 0.0, self.values[reached].max(axis=1))
-            targets = rewards + options.discount * future
+            targets = rewards + options.gamma * future
             for state, action, target in zip(states, actions, targets, strict=True):  # in turn: two may share a state
-                self.values[state, action] += options.rate * (target - self.values[state, action])
+                self.values[state, action] += options.learning_rate * (target - self.values[state, action])
             tally.add(rewards, ended, info["skills"])
             states = following
             if done - reported >= options.report_every or done >= budget:

@@ -13,7 +13,7 @@ from curricle.agents.distill.window import Episode, Window, capacity, episodes, 
 from curricle.agents.networks.spaces import input_specs
 from curricle.agents.ppo.practice import Course
 
-SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 16, "every": 2, "passes": 2}
+SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 16, "distill_every": 2, "distill_epochs": 2}
 
 
 def slow(costs, blur, rounds=100):
@@ -179,7 +179,10 @@ def test_what_fills_a_lesson_up_teaches_nothing(most):
     world, runs = VAULT(), []
     design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.0}).values})
     for size in (int, roomy):
-        agent, gradients = Distill(world, DistillOptions(**SMALL | {"lanes": 1, "most": most, "steps": 64})), []
+        agent, gradients = (
+            Distill(world, DistillOptions(**SMALL | {"workers": 1, "distill_batch_size": most, "steps": 64})),
+            [],
+        )
         agent._size = size
 
         def step(gradient, optimiser="adam", agent=agent, gradients=gradients):
@@ -199,7 +202,7 @@ def test_what_fills_a_lesson_up_teaches_nothing(most):
 
 def test_it_learns_and_distils():
     world = VAULT()
-    agent = Distill(world, DistillOptions(steps=64, minibatches=4, hidden=64, passes=1))
+    agent = Distill(world, DistillOptions(steps=64, minibatches=4, hidden=64, distill_epochs=1))
     design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
     figures = []
     agent.practise([design], 12_000, seed=0, report=lambda done, some: figures.append(some))

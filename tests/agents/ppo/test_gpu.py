@@ -60,7 +60,7 @@ def test_lanes_by_turns_play_what_lanes_side_by_side_do(lanes):
     """On a CPU each lane has a thread of its own; rounding is all that tells them apart."""
     courses = []
     for device in ("cpu", "cuda"):
-        agent, course = PPO(Slots(), PPOOptions(**SMALL, lanes=lanes, bf16=False, device=device)), []
+        agent, course = PPO(Slots(), PPOOptions(**SMALL, workers=lanes, bf16=False, device=device)), []
         agent.practise([Slots().unaltered()], 256, seed=0, report=lambda done, some, to=course: to.append(some))
         courses.append([figures["policy/entropy"] for figures in course])
     assert len(courses[0]) == 4 and courses[0] == pytest.approx(courses[1], rel=0.05)
@@ -131,7 +131,7 @@ def test_distillation_as_graphs_agrees_with_the_plain_one():
     """One rollout, so that both play the same episodes."""
     world, found = VAULT(), []
     design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
-    small = {"environments": 8, "steps": 256, "hidden": 32, "every": 1, "passes": 2, "bf16": False}
+    small = {"environments": 8, "steps": 256, "hidden": 32, "distill_every": 1, "distill_epochs": 2, "bf16": False}
     for graphs in (False, True):
         agent = Distill(world, DistillOptions(**small, graphs=graphs))
         agent.practise([design], 2048, seed=0, report=lambda done, some: found.append(some))
@@ -145,7 +145,7 @@ def test_distillation_as_graphs_agrees_with_the_plain_one():
 
 def test_distillation_learns_there():
     world, figures = VAULT(), []
-    agent = Distill(world, DistillOptions(steps=64, minibatches=4, hidden=64, passes=1))
+    agent = Distill(world, DistillOptions(steps=64, minibatches=4, hidden=64, distill_epochs=1))
     design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
     agent.practise([design], 12_000, seed=0, report=lambda done, some: figures.append(some))
     distilled = [some["distill/predict"] for some in figures if "distill/predict" in some]

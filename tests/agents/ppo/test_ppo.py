@@ -137,7 +137,9 @@ def test_it_learns_the_vault_where_chance_does_not():
 
 def test_it_learns_continuous_actions():
     world = Armed()
-    options = PPOOptions(environments=16, steps=32, epochs=6, minibatches=4, rate=3e-3, hidden=64, entropy=0.0)
+    options = PPOOptions(
+        environments=16, steps=32, epochs=6, minibatches=4, learning_rate=3e-3, hidden=64, entropy_coef=0.0
+    )
     returns = []
     PPO(world, options).practise(
         [world.unaltered()], 15_000, seed=1, report=lambda done, figures: returns.append(figures["practice/return"])
@@ -148,7 +150,7 @@ def test_it_learns_continuous_actions():
 def test_a_time_limit_does_not_end_the_future():
     """Reward 1 a step for ever, cut every 4 steps: the value must be 1 / (1 - gamma), not that of 4 steps."""
     world = Slots()
-    agent = PPO(world, PPOOptions(**SMALL, gamma=0.9, rate=3e-3, hidden=32, keep=0.9))
+    agent = PPO(world, PPOOptions(**SMALL, gamma=0.9, learning_rate=3e-3, hidden=32, value_norm_decay=0.9))
     agent.practise([world.unaltered()], 12_000, seed=0, report=quiet)
     value = agent.actor.worth({"all": torch.zeros(1, 1, dtype=torch.int64)}, torch.zeros(1, 0))
     assert value.item() == pytest.approx(10, rel=0.15)
@@ -185,7 +187,7 @@ def test_a_missing_gpu_is_named(monkeypatch):
 
 
 def test_memory_that_runs_out_is_named(monkeypatch):
-    agent = PPO(VAULT(), PPOOptions(**SMALL, lanes=1))
+    agent = PPO(VAULT(), PPOOptions(**SMALL, workers=1))
     monkeypatch.setattr(
         agent, "loss", lambda batch: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory"))
     )
@@ -197,7 +199,7 @@ def test_memory_that_runs_out_is_named(monkeypatch):
 def test_a_loss_that_is_no_number_stops_the_run_before_the_checkpoint(lanes, tmp_path, monkeypatch):
     world = {"id": paths.VAULT}
     schedule = {"cycles": 0, "final": 600, "save_every": 200, "test_seeds": 1}
-    plain = {"world": world, "agent": {"id": "ppo", **SMALL, "lanes": lanes}, "schedule": schedule}
+    plain = {"world": world, "agent": {"id": "ppo", **SMALL, "workers": lanes}, "schedule": schedule}
     real = PPO.practise
 
     def spoilt(self, designs, budget, *, seed, report):
@@ -206,7 +208,9 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_checkpoint(lanes, tmp
         return real(self, designs, budget, seed=seed, report=report)
 
     monkeypatch.setattr(PPO, "practise", spoilt)
-    with pytest.raises(AgentError, match=r"the loss is no longer a number after 2 rollouts .* rate below 0.0003"):
+    with pytest.raises(
+        AgentError, match=r"the loss is no longer a number after 2 rollouts .* learning_rate below 0.0003"
+    ):
         config.start(config.resolve(plain), tmp_path / "run")
     monkeypatch.undo()
     path = tmp_path / "run" / "config.toml"
@@ -280,7 +284,7 @@ def test_observations_read_where_a_world_keeps_them_are_those_it_hands_out(monke
     for lends in (True, False):
         if not lends:
             monkeypatch.setattr(CrafterVector, "lent", lambda self: None)
-        agent = PPO(world, PPOOptions(environments=4, steps=16, minibatches=2, lanes=1, device="cpu"))
+        agent = PPO(world, PPOOptions(environments=4, steps=16, minibatches=2, workers=1, device="cpu"))
         for seed in range(2):
             agent.practise([world.unaltered()], 256, seed=seed, report=quiet)
         found.append((agent.row.whole.detach().clone(), agent.scene.arrays[f"seen.{next(iter(agent.parts))}"]))
@@ -289,7 +293,7 @@ def test_observations_read_where_a_world_keeps_them_are_those_it_hands_out(monke
 
 def test_lanes_by_turns_play_what_each_plays_alone():
     world = Crafter()
-    agent, spans = PPO(world, PPOOptions(environments=5, steps=8, lanes=2, device="cpu")), [(0, 2), (2, 5)]
+    agent, spans = PPO(world, PPOOptions(environments=5, steps=8, workers=2, device="cpu")), [(0, 2), (2, 5)]
     noise = [np.random.default_rng(n).random((8, last - first, 1), np.float32) for n, (first, last) in enumerate(spans)]
     played = []
     for together in (True, False):
@@ -315,7 +319,7 @@ def test_lanes_by_turns_play_what_each_plays_alone():
 def test_a_lane_reads_what_the_world_drew():
     world = Crafter(Crafter.Options(observation="pixels"))
     agent, vector = (
-        PPO(world, PPOOptions(environments=2, steps=4, lanes=1, device="cpu")),
+        PPO(world, PPOOptions(environments=2, steps=4, workers=1, device="cpu")),
         world.vector([world.original] * 2),
     )
     lane = Lane(vector, agent.actor.sight({}, agent._room(2), slice(0, 2), captures=False))

@@ -33,7 +33,7 @@ def designs(world):
 @pytest.mark.parametrize("lanes", [1, 2, 3])
 def test_saving_and_loading_between_two_calls_changes_nothing(world, lanes, tmp_path):
     """Slots takes snapshots, so its episodes go on over the break; the vault's start anew."""
-    options, budgets = PPOOptions(**SMALL, lanes=lanes), (130, 200, 64)
+    options, budgets = PPOOptions(**SMALL, workers=lanes), (130, 200, 64)
     whole, part = PPO(world(), options), PPO(world(), options)
     for number, budget in enumerate(budgets):
         outcomes = [a.practise(designs(world()), budget, seed=number, report=quiet) for a in (whole, part)]
@@ -56,7 +56,7 @@ def test_episodes_go_on_from_one_call_to_the_next():
 
 @pytest.mark.parametrize("world", [VAULT, Slots])
 def test_threads_and_processes_give_the_same_bytes(world, tmp_path, monkeypatch):
-    agents = [PPO(world(), PPOOptions(**SMALL, lanes=2)) for _ in range(2)]
+    agents = [PPO(world(), PPOOptions(**SMALL, workers=2)) for _ in range(2)]
     agents[0].practise(designs(world()), 200, seed=0, report=quiet)
     monkeypatch.setattr(team.sys, "platform", "elsewhere")
     agents[1].practise(designs(world()), 200, seed=0, report=quiet)
@@ -67,8 +67,8 @@ def test_lanes_move_results_by_rounding_only():
     weights = []
     for lanes in (1, 2):
         torch.manual_seed(0)
-        agent = PPO(Slots(), PPOOptions(**SMALL, lanes=lanes, greedy=True))
-        agent.network.policy.luck = lambda rng, shape: np.full((*shape, 1), 0.5, np.float32)
+        agent = PPO(Slots(), PPOOptions(**SMALL, workers=lanes, greedy=True))
+        agent.network.policy.draw_noise = lambda rng, shape: np.full((*shape, 1), 0.5, np.float32)
         agent.practise([Slots().unaltered()], 64, seed=0, report=quiet)
         weights.append(agent.row.whole.detach().clone())
     assert torch.allclose(*weights, atol=1e-4)
