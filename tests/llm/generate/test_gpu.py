@@ -96,7 +96,7 @@ def test_a_base_under_an_adapter_is_halved():
 
 @pytest.mark.parametrize(("length", "padding"), [(1032, 155), (1036, 161), (1036, 0), (900, 300)])
 def test_padding_that_sees_nothing_has_a_gradient_all_the_same(length, padding):
-    """Heads as the embedded model has them, masks as `llm/attention.py` opens them."""
+    """Heads as the embedded model has them, masks as `llm/models` opens them."""
     seen = torch.arange(length, device="cuda") >= torch.tensor([0, padding, padding // 2], device="cuda")[:, None]
     mask = opened(seen[:, None, None] & torch.ones(length, length, device="cuda").tril().bool())
     query, key, value = (

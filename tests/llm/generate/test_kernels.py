@@ -12,7 +12,7 @@ LOOK = """
 import json
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-from curricle.llm.kernels import look
+from curricle.llm.generate.kernels import look
 
 torch.manual_seed(0)
 found = []
@@ -37,7 +37,7 @@ TURN = """
 import json
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
-from curricle.llm.kernels import turn
+from curricle.llm.generate.kernels import turn
 
 torch.manual_seed(0)
 found = []
@@ -53,7 +53,7 @@ import json
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from curricle.llm.kernels import BLOCK, _look, _turn
+from curricle.llm.generate.kernels import BLOCK, _look, _turn
 
 def compiled(function, given, fixed):
     given = iter(given)

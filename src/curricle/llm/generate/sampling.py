@@ -45,7 +45,9 @@ class Sampler:
         on_gpu = causal.device.type == "cuda"
         alone = on_gpu and not causal.options.spread_over_gpus
         fits = suits(causal.model) and (alone or not on_gpu)
-        self.kind = ("static" if fits else "plain") if kind == "auto" else kind
+        self.kind = kind
+        if kind == "auto":
+            self.kind = "static" if fits else "plain"
         if self.kind == "static" and not suits(causal.model):
             raise ModelError(f"sampler = 'static' does not know the attention of {causal.options.model!r}; use 'plain'")
         self.speaker: Any = merged(causal) if alone or causal.sharded else None

@@ -256,13 +256,18 @@ def _base(options: CausalOptions, who: str, device: torch.device) -> _Base:
 def _loaded(options: CausalOptions, who: str, device: torch.device) -> tuple[Any, Any]:
     needed("transformers")  # say what to install before what to download
     name = options.model
-    halved = bool(options.lora) and device.type == "cuda"
-    dtype = ("bfloat16" if halved else "float32") if options.dtype == "auto" else options.dtype
+    dtype: str = options.dtype
+    if dtype == "auto":
+        dtype = "bfloat16" if options.lora and device.type == "cuda" else "float32"
     kind: dict[str, Any] = {"dtype": getattr(torch, dtype)}
     if options.spread_over_gpus and torch.cuda.is_available():
         kind["device_map"] = "balanced"
-    is_file = name == EMBEDDED or name.endswith(".gguf")
-    return loaded((_embedded() if name == EMBEDDED else Path(name)) if is_file else name, who, **kind)
+    source: Path | str = name
+    if name == EMBEDDED:
+        source = _embedded()
+    elif name.endswith(".gguf"):
+        source = Path(name)
+    return loaded(source, who, **kind)
 
 
 def loaded(source: Path | str, who: str, **kind: Any) -> tuple[Any, Any]:
