@@ -15,7 +15,7 @@ from helpers.tiny_model import Pick, tiny
 from rich.console import Console
 
 from curricle import checkpoint, config
-from curricle.llm.models import pools
+from curricle.llm import pools
 from curricle.records import Design, Outcome, Scores
 from curricle.run import Run, Step, read_checkpoint, read_exchanges, read_metrics, read_records
 from curricle.views.diagnostics import watched

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import model_validator
 
+from curricle.designers.llm.lenient_json import values
 from curricle.designers.llm.prompts import again
 from curricle.designers.llm.replies import read
-from curricle.llm.clients.lenient_json import values
 from curricle.records import Brief, Exchange, Message, Skill
 from curricle.setting import Setting, knob
 

@@ -25,8 +25,8 @@ from curricle.agents.grpo.options import LearningOptions, check
 from curricle.agents.grpo.rollouts import FAULTS, Attempt, Counts, attempt
 from curricle.agents.grpo.trainer import Grpo, Slot, own_seed
 from curricle.errors import AgentError
+from curricle.llm import pools
 from curricle.llm.generate.sampling import Kind, Reply, Sampler
-from curricle.llm.models import pools
 from curricle.llm.models.attention import unmended
 from curricle.llm.models.export import publish
 from curricle.llm.models.model import CausalModel

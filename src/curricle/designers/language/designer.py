@@ -31,8 +31,8 @@ from curricle.designers.language.options import LanguageOptions
 from curricle.designers.language.writing import write
 from curricle.designers.llm.values import shown_texts, written_out
 from curricle.errors import RunDamaged, ValueRefused
+from curricle.llm import pools
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models import pools
 from curricle.llm.models.chat import rendered
 from curricle.llm.models.model import CausalModel
 from curricle.llm.models.regression import Example, step

@@ -1,7 +1,7 @@
 """The careful reader: designs out of whatever a language model answered.
 
 A reply is data. What is plain is read, and each repair is put into words; what is not is a problem, also in words,
-which the model is told. In: a reply and the brief it answers. Out: a `Reading`. What passes as JSON: `llm/loose.py`.
+which the model is told. In: a reply and the brief it answers. Out: a `Reading`. What passes as JSON: `lenient_json.py`.
 """
 
 import html
@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from curricle.designers.llm.lenient_json import Cut, values
 from curricle.designers.llm.values import fitted, meant, plain, printable
 from curricle.errors import ValueRefused, nearest
-from curricle.llm.clients.lenient_json import Cut, values
 from curricle.records import Brief, Design, Exchange, Frozen, Value
 
 LONGEST = 1_000_000

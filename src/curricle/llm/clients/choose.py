@@ -14,9 +14,9 @@ from curricle.errors import ModelError, UsageError
 from curricle.llm.client import Model
 from curricle.llm.clients.by_hand import Hand
 from curricle.llm.clients.endpoint import Endpoint
+from curricle.llm.clients.llama_cpp import Embedded
 from curricle.llm.clients.options import ModelOptions
 from curricle.llm.clients.replay import Cached, Recorded
-from curricle.llm.embedded.client import Embedded
 from curricle.records import Exchange
 
 VARIABLE = "CURRICLE_LLM"

@@ -16,8 +16,8 @@ from curricle import config
 from curricle.cli import app
 from curricle.designers.llm import prompts
 from curricle.errors import ModelError
+from curricle.llm.clients.llama_cpp import Embedded
 from curricle.llm.embedded import weights
-from curricle.llm.embedded.client import Embedded
 from curricle.records import Design, Message
 from curricle.run import read_exchanges, read_records
 

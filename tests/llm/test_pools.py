@@ -9,7 +9,7 @@ from helpers.sweep import quiet, scores
 from helpers.tiny_model import Pick, Steps
 
 from curricle.errors import RunDamaged
-from curricle.llm.models import pools
+from curricle.llm import pools
 from curricle.records import Message, Outcome
 
 trl = pytest.importorskip("trl")
