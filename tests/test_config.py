@@ -98,7 +98,8 @@ def test_what_a_world_suggests_for_a_designer_holds_for_its_first_proposals_too(
     kept = resolve(override(sums, ["designer.id=fixed", "designer.of=language", "designer.of_options.alpha=0.3"]))
     suggested = kept.world.suggests["designer"]
     inner = kept.designer_options.of_options
-    assert (inner["lora"], inner["rate"], inner["aim"]) == (suggested["lora"], suggested["rate"], suggested["aim"])
+    for name in ("lora", "learning_rate", "aim"):
+        assert inner[name] == suggested[name]
     assert inner["alpha"] == 0.3
     assert resolve(override(sums, ["designer.id=fixed"])).designer_options.of == "language-v1"
     assert resolve(override(sums, ["designer.id=fixed"])).designer_options.of_options["lora"] == suggested["lora"]

@@ -27,7 +27,7 @@ RUNS = {
     },
     "policy": {
         "world": {"id": paths.LADDER},
-        "designer": {"id": "policy", "search": 2, "dreams": 8},
+        "designer": {"id": "policy", "search_rounds": 2, "imagined_samples": 8},
         "schedule": {**SCHEDULE, "per_cycle": 400, "final": 200, "save_every": 100, "test_episodes": 10},
         "log": {"tensorboard": False},
     },

@@ -102,7 +102,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path):
 
 
 def test_a_test_says_what_it_says_in_the_metrics_too(tmp_path):
-    start(tmp_path / "run", designer={"id": "easy_to_hard", "practised": 50})
+    start(tmp_path / "run", designer={"id": "easy_to_hard", "validation_practice": 50})
     lines = read_metrics(tmp_path / "run")
     scores = [s for _, s in read_records(tmp_path / "run", Scores)]
     assert [m["test/headline"] for m in lines if "test/headline" in m] == [s.headline for s in scores]

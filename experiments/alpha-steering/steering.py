@@ -46,7 +46,7 @@ AGENTS = ("constant", "improves", "forgets")
 ALPHAS = (0.3, 0.5, 0.7)
 DESIGNERS: dict[str, dict[str, Any]] = {
     "policy": {"id": "policy"},
-    "policy, no search": {"id": "policy", "search": 0},
+    "policy, no search": {"id": "policy", "search_rounds": 0},
     "tutor": {"id": "tutor"},
     "random": {"id": "random"},
 }

@@ -57,12 +57,12 @@ def write_tasks(model: str, warm: int, seed: int, candidates: int, must_name: bo
         model=model,
         lora=16,
         learning_rate=2e-4,
-        warm=warm,
+        imitation_passes=warm,
         text="required",
         aim="task",
         temperature=0.7,
-        spare=1.0,
-        rounds=1,
+        oversample=1.0,
+        max_rounds=1,
     )
     policy = Language(world.Setting, options, seed)
     workshop: Any = NoWorkshop()

@@ -72,7 +72,7 @@ def test_genenv_tools_run(script, tmp_path):
     assert "minutes are over" in script("experiments/common/genenv.py", *go, "--minutes", "0", *sets)
     known = runpy.run_path(GENENV_SCRIPT)
     found = {name: config.resolve(config.override(plain, s)) for name, s in known["WORLDS"].items()}
-    texts = {name: (one.designer_options.text, one.designer_options.warm) for name, one in found.items()}
+    texts = {name: (one.designer_options.text, one.designer_options.imitation_passes) for name, one in found.items()}
     held = dict.fromkeys(("written", "scarce"), ("required", 10))
     assert texts == {"tools": ("off", 0), "sums": ("allowed", 0), "small": ("allowed", 10), **held}
     assert config.override(plain, known["WORLDS"]["small"]) == plain

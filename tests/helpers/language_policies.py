@@ -17,7 +17,9 @@ class Told(Bench):
 
 
 def policy(**options):
-    return Language(Pick.Setting, LanguageOptions(model=tiny(), device="cpu", **{"text_tokens": 12, **options}), seed=1)
+    return Language(
+        Pick.Setting, LanguageOptions(model=tiny(), device="cpu", **{"max_text_tokens": 12, **options}), seed=1
+    )
 
 
 def writing(designer, values):

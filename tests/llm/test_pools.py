@@ -76,7 +76,7 @@ def test_the_pool_keeps_the_newest_tasks():
 
 def test_the_environments_pool_is_read_by_others(tmp_path):
     """Request and task as a chat, the weight beside it."""
-    world, designer = Pick(), policy(text="off", aim="task", spare=1.0)
+    world, designer = Pick(), policy(text="off", aim="task", oversample=1.0)
     designs = designer.propose(world.brief(1, 2), 2, Told(world))
     designer.learn([Outcome(design=d, attempts=10, successes=5) for d in designs], scores(world), Told(world))
     designer.save(tmp_path)

@@ -178,7 +178,7 @@ def test_the_papers_run_begins_on_several_ranks(tmp_path):
     """All weights of both players, tasks in words: only the models and the length are smaller than in the file."""
     few = ["cycles=1", "designs=2", "per_cycle=32", "save_every=16", "test_seeds=1", "test_episodes=2"]
     small = [f"{player}.model={tiny()}" for player in ("agent", "designer")]
-    small += ["agent.tasks=2", "agent.most_tokens=4", "designer.text_tokens=8", *(f"schedule.{one}" for one in few)]
+    small += ["agent.tasks=2", "agent.most_tokens=4", "designer.max_text_tokens=8", *(f"schedule.{one}" for one in few)]
     words = [word for pair in small for word in ("--set", pair)]
     path, folder = str(paths.ROOT / "configs" / "genenv-7b.toml"), tmp_path / "runs" / "seven"
     process = torchrun(tmp_path, tmp_path / "runs", "run", path, "--out", str(folder), *words)
@@ -196,7 +196,10 @@ def journal(folder):
 
 def test_a_designer_may_ask_for_another_agent(launched, tmp_path):
     """One that is made, practised and dropped, beside the agent of the run, on all ranks."""
-    agent, designer = {**PLAIN["agent"], "model": tiny()}, {"id": "easy_to_hard", "practised": 8, "candidates": 4}
+    agent, designer = (
+        {**PLAIN["agent"], "model": tiny()},
+        {"id": "easy_to_hard", "validation_practice": 8, "candidates": 4},
+    )
     plain = {**PLAIN, "agent": agent, "designer": designer}
     folder = launched(2, whole_run, {"run": plain}, tmp_path / "whole") / "run"
     assert sum(outcome.spent for _, outcome in read_records(folder, Outcome)) == 2 * 16 + 8

@@ -5,8 +5,9 @@ Three of them work on proposals of another designer, `of`: `fixed` keeps its fir
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -116,7 +117,11 @@ class RankingOptions(OfOptions):
 class EasyToHardOptions(RankingOptions):
     """Options of easy-to-hard."""
 
-    practised: int = Field(10_000, ge=0, description="Practice of the validation agent in the original, in its unit.")
+    renamed: ClassVar[Mapping[str, str]] = {"practised": "validation_practice"}
+
+    validation_practice: int = Field(
+        10_000, ge=0, description="Practice of the validation agent in the original, in its unit."
+    )
 
 
 class EasyToHard(Keeping):
@@ -130,7 +135,7 @@ class EasyToHard(Keeping):
         """Rank at the first call, then walk down the list."""
         if not self.designs:
             candidates = self.maker.propose(brief, self.options.candidates, context)
-            self.designs = _easiest_first(context.trial(candidates, practised=self.options.practised))
+            self.designs = _easiest_first(context.trial(candidates, practised=self.options.validation_practice))
         start = max(0, min((brief.cycle - 1) * n, len(self.designs) - n))
         return self.designs[start : start + n]
 

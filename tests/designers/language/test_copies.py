@@ -16,7 +16,7 @@ def test_copies_of_the_seed_are_dropped_and_the_fallback_is_the_seed():
         def examples(self, cycle):
             return [self.setting({"note": f"say a letter please, number {cycle}"}).values]
 
-    world, designer = Seeded(), policy(spare=1.0, rounds=2, text="required", aim="task")
+    world, designer = Seeded(), policy(oversample=1.0, max_rounds=2, text="required", aim="task")
     script(designer, {"note": "Say a letter, please, number 1"}, {"note": "something quite different for once"})
     told = Told(world)
     designs = designer.propose(world.brief(1, 2), 2, told)
@@ -30,12 +30,12 @@ def test_copies_of_the_seed_are_dropped_and_the_fallback_is_the_seed():
 
 
 def test_a_text_of_an_earlier_cycle_is_a_copy_also_after_a_restart(tmp_path):
-    world, designer = Pick(), policy(spare=1.0, rounds=1, text="required")
+    world, designer = Pick(), policy(oversample=1.0, max_rounds=1, text="required")
     first, second = ({"note": f"tell me about {what} now please"} for what in ("the moon", "our sun"))
     script(designer, first)
     designer.propose(world.brief(1, 3), 1, Told(world))
     designer.save(tmp_path)
-    again = policy(spare=1.0, rounds=1, text="required")
+    again = policy(oversample=1.0, max_rounds=1, text="required")
     again.load(tmp_path)
     for one in (designer, again):
         script(one, first, second)
@@ -60,7 +60,7 @@ class Seeded(Pick):
 )
 def test_nothing_that_a_request_has_shown_is_new(note, tmp_path):
     """Also a seed of an earlier cycle, which the policy may have learnt by heart, and after a restart."""
-    options = {"spare": 1.0, "rounds": 1, "text": "required", "aim": "task"}
+    options = {"oversample": 1.0, "max_rounds": 1, "text": "required", "aim": "task"}
     world, designer = Seeded(), policy(**options)
     script(designer, {"note": "completely new words of mine"})
     designer.propose(world.brief(1, 2), 1, Told(world))
@@ -74,7 +74,7 @@ def test_nothing_that_a_request_has_shown_is_new(note, tmp_path):
 
 
 def test_no_seed_stands_in_twice_before_all_have():
-    world, designer = Seeded(), policy(spare=1.0, rounds=1, text="required", aim="task")
+    world, designer = Seeded(), policy(oversample=1.0, max_rounds=1, text="required", aim="task")
     designer._write = lambda asked, seed: [writing(designer, "endless") for _ in asked]
     notes = [d.setting["note"] for d in designer.propose(world.brief(1, 2), 4, Told(world))]
     assert len(set(notes[:2])) == len(set(notes[2:])) == 2

@@ -117,7 +117,7 @@ def test_text_without_end_and_words_out_of_form_are_named(causal):
 
 
 def test_what_is_dropped_is_counted_and_recorded_with_its_reason():
-    world, designer = Pick(), policy(spare=1.0, rounds=1, text="required")
+    world, designer = Pick(), policy(oversample=1.0, max_rounds=1, text="required")
     same = {"note": "the very same words once more"}
     script(designer, {"letter": "b"} | same, {"letter": "c"} | same, "hostile", {"most": 99})
     told = Told(world)
@@ -135,7 +135,7 @@ def test_what_is_dropped_is_counted_and_recorded_with_its_reason():
 def test_knobs_may_be_left_alone_and_settings_without_text_may_come_again():
     world, designer = (
         Pick(original=Pick.Setting(letter="c")),
-        policy(spare=1.0, rounds=1, text="off", leave=("letter",)),
+        policy(oversample=1.0, max_rounds=1, text="off", leave=("letter",)),
     )
     assert designer.form.write(world.original.values) == "most: 3\n"
     assert "letter" not in designer.prompts(world.brief(1, 2), 1)[0][0].content.split("Knobs:")[1]
@@ -156,14 +156,14 @@ def test_knobs_may_be_left_alone_and_settings_without_text_may_come_again():
 
 def test_a_text_of_the_original_may_stay_in_every_design():
     original = Pick.Setting(note="all answers are letters")
-    world, designer = Pick(original=original), policy(spare=1.0, rounds=1)
+    world, designer = Pick(original=original), policy(oversample=1.0, max_rounds=1)
     script(designer, {"note": original.note})
     designs = designer.propose(world.brief(1, 3), 3, Told(world))
     assert [d.by for d in designs] == [""] * 3 and designer.rows[-1].info["fault"] == ""
 
 
 def test_equal_designs_are_counted_and_fallbacks_are_not_its_success():
-    world, designer, told = Pick(), policy(spare=1.0, rounds=1, text="off"), Told(Pick())
+    world, designer, told = Pick(), policy(oversample=1.0, max_rounds=1, text="off"), Told(Pick())
     designer._write = lambda asked, seed: [
         writing(designer, v) for v in ({"letter": "b", "most": 4}, {"letter": "b", "most": 4}, "endless", "hostile")
     ]
@@ -176,7 +176,7 @@ def test_equal_designs_are_counted_and_fallbacks_are_not_its_success():
 
 
 def test_cycles_in_which_nothing_can_be_used_or_learnt_are_remarked_on(caplog):
-    world, designer, told = Pick(), policy(spare=1.0, rounds=1, text="off", n=10), Told(Pick())
+    world, designer, told = Pick(), policy(oversample=1.0, max_rounds=1, text="off", n=10), Told(Pick())
     designer._write = lambda asked, seed: [writing(designer, v) for v in ("endless", "hostile", "endless")]
     assert all(design.by for design in designer.propose(world.brief(1, 3), 3, told))
     designer._write = lambda asked, seed: [writing(designer, {"letter": v}) for v in "bc"]
@@ -191,7 +191,15 @@ def test_cycles_in_which_nothing_can_be_used_or_learnt_are_remarked_on(caplog):
 
 def narrow(steps=12, **options):
     """A policy that all but always asks for the letter a."""
-    fixed = {"text": "off", "leave": ("most",), "kl": 0.0, "kl_cap": 1.0, "aim": "task", "spare": 1.0, "epochs": 4}
+    fixed = {
+        "text": "off",
+        "leave": ("most",),
+        "kl_coef": 0.0,
+        "max_kl": 1.0,
+        "aim": "task",
+        "oversample": 1.0,
+        "epochs": 4,
+    }
     designer = policy(learning_rate=2e-2, **fixed, **options)
     prompt = designer.prompts(Pick().brief(1, 9), 1)[0]
     for _ in range(steps):
@@ -232,7 +240,7 @@ def test_a_warm_start_shows_what_seed_tasks_look_like(caplog):
             return [self.setting({"letter": letter, "note": f"note {letter}"}).values for letter in "abc"]
 
     world, told = Seeded(), Told(Pick())
-    cold, warm = policy(rounds=1), policy(rounds=1, warm=20, learning_rate=1e-2, learn=False)
+    cold, warm = policy(max_rounds=1), policy(max_rounds=1, imitation_passes=20, learning_rate=1e-2, learn=False)
     with caplog.at_level("INFO", "curricle"):
         for designer in (cold, warm):
             designer.propose(world.brief(1, 2), 2, told)
@@ -252,7 +260,7 @@ def test_without_texts_there_is_no_seed_to_vary_and_the_knobs_are_shown():
         def examples(self, cycle):
             return [self.setting({"note": f"note {letter}"}).values for letter in "abc"]
 
-    designer, brief = policy(rounds=1, text="off", warm=3), Seeded().brief(1, 2)
+    designer, brief = policy(max_rounds=1, text="off", imitation_passes=3), Seeded().brief(1, 2)
     weights = {name: p.detach().clone() for name, p in designer.causal.trained()}
     designs = designer.propose(brief, 2, Told(Pick()))
     assert all(torch.equal(weights[name], p) for name, p in designer.causal.trained()), "nothing to be shown"
@@ -280,7 +288,7 @@ def test_the_policy_learns_to_write_what_is_half_solved():
     rates = {"a": 0.0, "b": 0.5, "c": 1.0}
     world, share, told = Pick(), [], Told(Pick())
     designer = policy(
-        learning_rate=2e-2, text="off", kl=0.0, kl_cap=0.2, aim="task", p_over="task", epochs=2, spare=1.0
+        learning_rate=2e-2, text="off", kl_coef=0.0, max_kl=0.2, aim="task", p_over="task", epochs=2, oversample=1.0
     )
     for cycle in range(1, 9):
         designs = designer.propose(world.brief(cycle, 8), 16, told)
@@ -319,7 +327,7 @@ def test_designs_that_are_all_too_easy_do_not_teach_more_of_the_same():
         moved = any(not torch.equal(a, b) for a, (_, b) in zip(before, designer.causal.trained(), strict=True))
         return moved, told.figures
 
-    fresh = policy(learning_rate=1e-2, text="off", old=1.0)
+    fresh = policy(learning_rate=1e-2, text="off", replay_ratio=1.0)
     assert cycle(fresh, 1, (19, 18, 20, 19))[0] is False
     moved, figures = cycle(fresh, 2, (10, 9, 20, 19))
     assert moved and figures["design/kept"] == 2

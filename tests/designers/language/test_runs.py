@@ -21,7 +21,7 @@ from curricle.run import Run, Step, read_checkpoint, read_exchanges, read_metric
 from curricle.views.diagnostics import watched
 from curricle.views.table import table
 
-LANGUAGE = {"id": "language", "device": "cpu", "learning_rate": 1e-3, "text_tokens": 6, "n": 2, "band": "off"}
+LANGUAGE = {"id": "language", "device": "cpu", "learning_rate": 1e-3, "max_text_tokens": 6, "n": 2, "band": "off"}
 
 
 @pytest.mark.parametrize(

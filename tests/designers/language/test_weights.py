@@ -65,7 +65,7 @@ def test_one_p_for_the_batch_is_learnt_if_it_is_in_the_band():
 
 @pytest.mark.parametrize(("over", "counted"), [("task", [0.2, 0.8]), ("group", [0.5, 0.5]), ("batch", [0.5, 0.5])])
 def test_learning_goes_by_what_success_is_counted_over(over, counted):
-    world, designer = Pick(), picking(p_over=over, text="off", aim="task", spare=1.0, rounds=1)
+    world, designer = Pick(), picking(p_over=over, text="off", aim="task", oversample=1.0, max_rounds=1)
     script(designer, {"letter": "a"}, {"letter": "b"})
     designs = designer.propose(world.brief(1, 2), 2, Told(world))
     outcomes = [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, (2, 8), strict=True)]
@@ -87,12 +87,12 @@ def cycles(designer, *tried):
 
 
 def choosing(**options):
-    return picking(text="off", aim="task", spare=1.0, rounds=1, **options)
+    return picking(text="off", aim="task", oversample=1.0, max_rounds=1, **options)
 
 
 def test_what_is_tried_again_counts_as_it_does_now():
     """The agent has outgrown the letter a: no old record teaches it any more, and it is looked for something else."""
-    designer, kept = choosing(old=1.0), []
+    designer, kept = choosing(replay_ratio=1.0), []
     for tried in (("ab", 5, 5), ("ac", 10, 0), ("ac", 10, 5)):
         cycles(designer, tried)
         kept.append([(row.info["cycle"], row.truth["letter"]) for row in designer.rows if row.weight > 0])
@@ -127,10 +127,10 @@ def test_what_hardly_counts_is_not_learnt_and_batches_count_by_their_weight(monk
         return {"loss": 0.0}
 
     monkeypatch.setattr(language, "step", step)
-    figures = cycles(choosing(n=10, batch=4), ("abcab", (0, 40), (0, 40), (10, 40), (0, 40), (0, 40)))
+    figures = cycles(choosing(n=10, batch_size=4), ("abcab", (0, 40), (0, 40), (10, 40), (0, 40), (0, 40)))
     assert figures["design/kept"] == 1.0 and seen == [[1.0]]
     seen.clear()
-    cycles(choosing(n=10, batch=2), ("abc", 5, 4, 6))
+    cycles(choosing(n=10, batch_size=2), ("abc", 5, 4, 6))
     pair, (alone,) = sorted(seen, key=len, reverse=True)
     assert alone != 1 and 2 * sum(pair) + alone == pytest.approx(3), "of all, not of its own batch"
 
@@ -194,7 +194,9 @@ def test_alpha_and_beta_and_the_bounds_on_kl_reach_what_is_trained(monkeypatch):
         return {"loss": 0.0}
 
     monkeypatch.setattr(language, "step", step)
-    one = picking(alpha=0.3, beta=5.0, k_min=0.2, strength=2.0, kl=0.07, kl_cap=0.5, micro=3, n=10, text="off")
+    one = picking(
+        alpha=0.3, beta=5.0, k_min=0.2, strength=2.0, kl_coef=0.07, max_kl=0.5, microbatch_size=3, n=10, text="off"
+    )
     designs = one.propose(world.brief(1, 2), 3, told)
     outcomes = [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, (3, 4, 9), strict=True)]
     assert len({design.setting for design in designs}) == 3

@@ -85,8 +85,8 @@ def test_what_can_be_used_of_the_best_answer_is_used():
     ("acts", "options", "calls", "reason"),
     [
         ([lo.says("I'm sorry, I can't.")], {}, 3, "the answer holds no design in JSON"),
-        ([lo.says(None)], {"asks": 0}, 1, "the answer is empty"),
-        ([lo.says('{"designs": [{"setting": {"dif', "length")], {"asks": 1}, 2, "cut off"),
+        ([lo.says(None)], {"max_reprompts": 0}, 1, "the answer is empty"),
+        ([lo.says('{"designs": [{"setting": {"dif', "length")], {"max_reprompts": 1}, 2, "cut off"),
         ([lo.answers(500, "down")], {"retries": 2}, 3, "500: down"),
         ([lo.answers(401, "who are you?")], {}, 1, "401: who are you?"),
         ([lo.drops], {"retries": 1}, 2, "the connection failed"),
@@ -107,9 +107,9 @@ def test_the_fallback_designs_and_the_record_says_so(acts, options, calls, reaso
 
 
 def test_the_fallback_is_ones_choice():
-    designs, _, _ = propose([lo.says("no")], fallback="random", asks=0)
+    designs, _, _ = propose([lo.says("no")], fallback="random", max_reprompts=0)
     assert {d.by for d in designs} == {"random-v1"}
-    designs, _, _ = propose([lo.says("no")], fallback="fixed", fallback_options={"of": "random"}, asks=0)
+    designs, _, _ = propose([lo.says("no")], fallback="fixed", fallback_options={"of": "random"}, max_reprompts=0)
     assert {d.by for d in designs} == {"fixed-v1"}
 
 
@@ -166,8 +166,8 @@ def test_the_chat_grows_turn_by_turn():
 def test_the_chat_is_kept_within_its_budget(most):
     world = LADDER()
     brief = world.brief(9, 9, past(world, 8, difficulty=0.1))
-    prompt = llm(world, chat_tokens=most).prompt(brief, 2)
-    shortest = llm(world, chat_tokens=0).prompt(brief, 2)
+    prompt = llm(world, max_prompt_tokens=most).prompt(brief, 2)
+    shortest = llm(world, max_prompt_tokens=0).prompt(brief, 2)
     assert len(shortest) == 1 and (size(prompt) <= most or prompt == shortest)
     assert prompt[0].content.startswith(f"# {world.id}\n\n{world.guide}"), "the world always stands first"
     assert prompt[-1].content.endswith("Design 2 different environments for this cycle.")
@@ -205,7 +205,7 @@ def test_copies_of_a_seed_or_of_another_design_are_refused():
     before = past(world, 1, aim=None, note="one of the earlier notes")
     same, near = "Say a letter, of the first kind!", "please say a letter of the first kind"
     acts = [notes(same, "quite a new note", "quite a new note!", "One of the earlier notes", "another new one")]
-    designs, server, _ = propose(acts, world, n=3, cycle=2, past=before, asks=1)
+    designs, server, _ = propose(acts, world, n=3, cycle=2, past=before, max_reprompts=1)
     assert [d.setting["note"] for d in designs] == ["quite a new note", "another new one"]
     told = server.requests[1]["messages"][-1]["content"]
     assert all(f"design {number}: its text is a copy of an earlier text" in told for number in (1, 3, 4))
@@ -263,7 +263,7 @@ def test_a_disguised_mistake_is_named_in_disguise():
     bad = '{"designs": [{"setting": {"difficulty": 0.3, "KNOB": "words"}, "aim": "sums"}]}'
     words = Disguise(LADDER().brief(1, 4))
     bad = bad.replace("KNOB", words.knobs["topic"])
-    designs, server, _ = propose([lo.says(bad)], n=1, obfuscate=True, asks=1)
+    designs, server, _ = propose([lo.says(bad)], n=1, obfuscate=True, max_reprompts=1)
     complaint = server.requests[1]["messages"][-1]["content"]
     assert f"unknown knob 'difficulty', known: {', '.join(sorted(words.knobs.values()))}" in complaint
     assert f"{words.knobs['topic']} = 'words' is not allowed: {' | '.join(words.choices.values())}" in complaint

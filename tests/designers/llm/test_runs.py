@@ -35,7 +35,7 @@ def test_a_run_asks_once_a_cycle_and_tells_what_happened(tmp_path):
 
 def test_the_exact_prompt_can_be_printed(tmp_path):
     with lo.Loopback([lo.by_schema]) as server:
-        folder = start(tmp_path / "run", plain(server, obfuscate=True, chat_tokens=900))
+        folder = start(tmp_path / "run", plain(server, obfuscate=True, max_prompt_tokens=900))
     printed = curricle("design", LADDER, "--run", folder).stdout
     (*_, (_, last)) = read_exchanges(folder)
     assert 1 < len(last.prompt) < 7, "some of three turns were left out"
@@ -64,7 +64,7 @@ def trouble(handler, body):
 
 def test_a_replay_repeats_a_run_byte_for_byte(tmp_path):
     with lo.Loopback([trouble]) as server:
-        folder = start(tmp_path / "run", plain(server, retries=2, asks=1, price_in=1.0, price_out=2.0))
+        folder = start(tmp_path / "run", plain(server, retries=2, max_reprompts=1, price_in=1.0, price_out=2.0))
     by = {step.cycle: d.by for step, d in read_records(folder, Design)}
     assert by == {1: "llm-v1", 2: "tutor-v1", 3: "tutor-v1", 4: "llm-v1"}
     errors = [bool(exchange.error) for _, exchange in read_exchanges(folder)]
@@ -139,7 +139,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(source, forks, tmp_pat
 
     rng, phase, broken = random.Random(source), toys.board(forks), tmp_path / "broken"
     with lo.Loopback([act]) as endpoint:
-        chosen = plain(endpoint, asks=1) | {"schedule": SCHEDULE | {"cycles": 2}}
+        chosen = plain(endpoint, max_reprompts=1) | {"schedule": SCHEDULE | {"cycles": 2}}
         whole = start(tmp_path / "whole", chosen)
         if source == "replay":
             chosen = config.with_llm(chosen, f"replay:{whole}")
@@ -284,7 +284,7 @@ def test_no_key_reaches_a_file_or_the_terminal(tmp_path):
 
 ABLATIONS = {
     "fixed": ({"id": "fixed"}, {}),
-    "easy-to-hard": ({"id": "easy_to_hard", "candidates": 4, "practised": 20}, {}),
+    "easy-to-hard": ({"id": "easy_to_hard", "candidates": 4, "validation_practice": 20}, {}),
     "adversarial": ({"id": "adversarial", "candidates": 4}, {}),
     "cycles": ({"id": "llm"}, {"cycles": 2, "per_cycle": 160}),
     "designs": ({"id": "llm"}, {"designs": 1}),

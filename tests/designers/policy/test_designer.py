@@ -71,7 +71,9 @@ def test_more_designs_than_settings_are_some_of_them_twice(n):
     assert all(len(designs) == n and all(Gated.of(d.setting) for d in designs) for designs in proposals)
 
 
-@pytest.mark.parametrize("wrong", [{"again": 0.0}, {"strength": 2000.0}, {"shape": "learnability", "alpha": 0.3}])
+@pytest.mark.parametrize(
+    "wrong", [{"repeat_discount": 0.0}, {"strength": 2000.0}, {"shape": "learnability", "alpha": 0.3}]
+)
 def test_options_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValidationError):
         PolicyOptions(**wrong)
@@ -109,7 +111,9 @@ def test_it_can_start_from_another_designer():
     assert all("should be" in design.why for design in second)
 
 
-@pytest.mark.parametrize("options", [{}, {"search": 0}, {"explore": 1.0}, {"shape": "learnability"}, {"of": "random"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"search_rounds": 0}, {"explore": 1.0}, {"shape": "learnability"}, {"of": "random"}]
+)
 def test_its_state_is_whole(options, tmp_path):
     """Saved and loaded after two cycles, it goes on as if nothing had happened."""
     world = Crafter() if not options else VAULT()

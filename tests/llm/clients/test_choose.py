@@ -61,7 +61,10 @@ def test_a_model_is_named_in_the_config_or_not_at_all(monkeypatch, tmp_path):
     auto = config.resolve(world | {"designer": {"id": "auto", "model": "x", "obfuscate": True}})
     assert auto.designer.id == "llm-v1" and auto.designer_options.obfuscate
     monkeypatch.setenv("CURRICLE_LLM", "env-model")
-    assert config.resolve(world | {"designer": {"id": "llm", "asks": 7}}).to_toml()["designer"]["asks"] == 7
+    assert (
+        config.resolve(world | {"designer": {"id": "llm", "max_reprompts": 7}}).to_toml()["designer"]["max_reprompts"]
+        == 7
+    )
     assert config.resolve(world | {"designer": {"id": "llm", "model": "mine"}}).designer_options.model == "mine"
     monkeypatch.chdir(tmp_path)
     replay = config.resolve(world | {"designer": {"id": "llm", "model": "replay:runs/a"}})

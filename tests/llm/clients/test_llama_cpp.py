@@ -81,7 +81,7 @@ def test_the_port_is_closed_to_others(model):
 
 def test_a_run_with_the_embedded_model_is_replayed_without_it(path, tmp_path):
     """The random model never closes a string, so its replies are cut off and the fallback designs."""
-    chosen = {"model": f"local:{path}", "max_tokens": 100, "asks": 1}
+    chosen = {"model": f"local:{path}", "max_tokens": 100, "max_reprompts": 1}
     plain = {"world": {"id": paths.VAULT}, "designer": {"id": "llm", **chosen}}
     plain["schedule"] = {"cycles": 2, "per_cycle": 400, "final": 0, "test_seeds": 1}
     config.start(config.resolve(plain | {"log": {"tensorboard": False}}), tmp_path / "run")
@@ -115,7 +115,7 @@ def test_the_pages_commands_run(path, tmp_path, monkeypatch):
     (text,) = blocks(PAGE, "sh")
     for line in text.strip().splitlines():
         words = shlex.split(line, comments=True)
-        small = ["--set", "designer.max_tokens=20", "--set", "designer.asks=0"] if words[1] == "run" else []
+        small = ["--set", "designer.max_tokens=20", "--set", "designer.max_reprompts=0"] if words[1] == "run" else []
         done = CliRunner().invoke(app, [*words[1:], *small])
         assert done.exit_code == 0 and done.stdout, (line, done.output, done.exception)
 

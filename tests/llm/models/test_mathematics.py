@@ -260,7 +260,7 @@ def test_a_pass_over_many_seed_tasks_has_each_answer_three_requests_that_show_ot
 
     batches, world = [], Seeded()
     monkeypatch.setattr("curricle.designers.language.designer.step", seen)
-    options = LanguageOptions(model=tiny(), device="cpu", warm=2, text_tokens=4, rounds=1)
+    options = LanguageOptions(model=tiny(), device="cpu", imitation_passes=2, max_text_tokens=4, max_rounds=1)
     Language(Pick.Setting, options, seed=1).propose(world.brief(1, 1), 1, Bench(world))
     shown = [[re.findall(r"note\d", text) for text in batch] for batch in batches]
     assert [len(batch) for batch in batches] == [18, 18], "two passes, three records a task"

@@ -84,7 +84,7 @@ class Language(Designer):
         rng = generator(self.seed, "ask", brief.cycle, round)
         if o.text == "off":  # seed tasks are texts, so there is nothing to vary
             brief = brief.model_copy(update={"examples": ()})
-        wanted = int(np.ceil(n * o.spare))
+        wanted = int(np.ceil(n * o.oversample))
         return requests(brief, wanted, self.form, o.alpha, o.aim == "skill", rng, stuck=bool(self.stuck))
 
     def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
@@ -93,10 +93,10 @@ class Language(Designer):
         designs = list[Design]()
         first = len(self.rows)
         self.pending = []
-        if o.warm and o.text != "off" and brief.cycle == 1 and len(brief.examples) > 1:
+        if o.imitation_passes and o.text != "off" and brief.cycle == 1 and len(brief.examples) > 1:
             self._warm(brief, context)
         copies = self._known(brief)
-        for round in range(o.rounds):
+        for round in range(o.max_rounds):
             if len(designs) == n:
                 break
             asked = self._requests(brief, n - len(designs), round)
@@ -136,16 +136,18 @@ class Language(Designer):
             [(answer, r.prompt) for r in asked[at * among : (at + 1) * among] if r.seed != example]
             for at, (example, answer) in enumerate(zip(brief.examples, answers, strict=True))
         ]
-        for number in range(1, o.warm + 1):
+        for number in range(1, o.imitation_passes + 1):
             some = [shown[i] for shown in pairs for i in rng.permutation(len(shown))[:SHOWN]]
             drawn = [replace(answer, prompt=rendered(self.causal.tokenizer, prompt)) for answer, prompt in some]
             losses = list[float]()
             order = rng.permutation(len(drawn))
-            for start in range(0, len(order), o.batch):
-                batch = [drawn[int(i)] for i in order[start : start + o.batch]]
-                losses.append(step(self.causal, batch, 0.0, np.inf, o.micro)["loss"])
+            for start in range(0, len(order), o.batch_size):
+                batch = [drawn[int(i)] for i in order[start : start + o.batch_size]]
+                losses.append(step(self.causal, batch, 0.0, np.inf, o.microbatch_size)["loss"])
             context.report({"design/warmed": float(number), "design/warm_loss": float(np.mean(losses))})
-            LOG.info("%s: pass %d of %d over the seed tasks, loss %.3g", self.id, number, o.warm, np.mean(losses))
+            LOG.info(
+                "%s: pass %d of %d over the seed tasks, loss %.3g", self.id, number, o.imitation_passes, np.mean(losses)
+            )
         self.causal.begin()
 
     def _write(self, asked: Sequence[Request], seed: int) -> list[Writer]:
@@ -154,13 +156,13 @@ class Language(Designer):
         prompts = [rendered(self.causal.tokenizer, request.prompt) for request in asked]
         if not self._wider(1):
             self.sampler.refresh()
-            return write(self.sampler, self.form, prompts, o.text_tokens, o.temperature, seed)
+            return write(self.sampler, self.form, prompts, o.max_text_tokens, o.temperature, seed)
         found = dict[int, Writer]()
         for half in (0, 1):
             self.sampler.refresh(began=bool(half))
             heat = o.temperature * (self._wider(half) or 1.0)
             drawn = derive(seed, "half", half)
-            written = write(self.sampler, self.form, prompts[half::2], o.text_tokens, heat, drawn)
+            written = write(self.sampler, self.form, prompts[half::2], o.max_text_tokens, heat, drawn)
             found |= dict(zip(range(half, len(asked), 2), written, strict=True))
         return [found[number] for number in range(len(asked))]
 
@@ -192,7 +194,7 @@ class Language(Designer):
         self.shown |= dict.fromkeys(shown_texts(self.setting, brief))
         used = [row.truth for row in self.rows if not row.info["fault"] and isinstance(row.truth, dict)]
         texts = [text for values in used for text in written_out(self.setting, values, brief.original)]
-        return Copies(self.options.near, texts=[*self.shown, *texts])
+        return Copies(self.options.copy_threshold, texts=[*self.shown, *texts])
 
     def _fallback(self, brief: Brief, number: int) -> Design:
         """A seed task as it is, where the world has some; else a setting drawn at random."""
@@ -242,7 +244,7 @@ class Language(Designer):
 
     def _repeated(self, rows: Sequence[pools.Row]) -> int:
         """Candidates refused as copies, or nearly equal to an earlier one, knobs and all."""
-        copies = Copies(self.options.near)
+        copies = Copies(self.options.copy_threshold)
         found = 0
         for row in rows:
             if row.info["fault"] in ("", "spare", "refused", "duplicate"):  # others were not written to their end
@@ -336,17 +338,17 @@ class Language(Designer):
         o = self.options
         rng = generator(self.seed, "train", cycle)
         known = [i for i, row in enumerate(self.rows) if row.weight > 0 and i not in set(kept)]
-        old = rng.permutation(known)[: int(o.old * (len(kept) or tried))].tolist() if known else []
+        old = rng.permutation(known)[: int(o.replay_ratio * (len(kept) or tried))].tolist() if known else []
         if not o.learn or not (kept or old):
             return {"updates": 0.0}
         told: list[dict[str, float]] = []
         mean = float(np.mean([self.rows[i].weight for i in [*kept, *old]]))
         for _ in range(o.epochs):
             order = rng.permutation([*kept, *old])
-            for start in range(0, len(order), o.batch):
-                rows = [self.rows[int(i)] for i in order[start : start + o.batch]]
+            for start in range(0, len(order), o.batch_size):
+                rows = [self.rows[int(i)] for i in order[start : start + o.batch_size]]
                 examples = [self._example(row.prompt, row.truth, row.weight) for row in rows]
-                told.append(step(self.causal, examples, o.kl, o.kl_cap, o.micro, mean * len(rows)))
+                told.append(step(self.causal, examples, o.kl_coef, o.max_kl, o.microbatch_size, mean * len(rows)))
         means = {name: sum(t[name] for t in told) / len(told) for name in told[0]}
         return means | {"updates": float(len(told))}
 

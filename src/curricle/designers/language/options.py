@@ -1,6 +1,7 @@
 """Options of the environment policy."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -12,6 +13,19 @@ from curricle.setting import Setting
 
 class LanguageOptions(CausalOptions, LeaveOptions):
     """Options of the environment policy; the defaults are GenEnv's."""
+
+    renamed: ClassVar[Mapping[str, str]] = {
+        "kl": "kl_coef",
+        "kl_cap": "max_kl",
+        "batch": "batch_size",
+        "micro": "microbatch_size",
+        "old": "replay_ratio",
+        "warm": "imitation_passes",
+        "text_tokens": "max_text_tokens",
+        "spare": "oversample",
+        "rounds": "max_rounds",
+        "near": "copy_threshold",
+    }
 
     learning_rate: float = Field(5e-7, ge=0, description="Learning rate of AdamW.")
     learn: bool = Field(True, description="Whether it is trained; false: the frozen environment of the ablation.")
@@ -38,26 +52,28 @@ class LanguageOptions(CausalOptions, LeaveOptions):
         description="After cycles that taught nothing half is written by the model it began as, at up to this times "
         "the temperature; 0: never.",
     )
-    kl: float = Field(0.01, ge=0, description="Weight of the KL divergence from the initial model.")
-    kl_cap: float = Field(0.05, gt=0, description="Most KL divergence of one update, in nats a token.")
-    batch: int = Field(64, ge=1, description="Records of one update.")
+    kl_coef: float = Field(0.01, ge=0, description="Weight of the KL divergence from the initial model.")
+    max_kl: float = Field(0.05, gt=0, description="Most KL divergence of one update, in nats a token.")
+    batch_size: int = Field(64, ge=1, description="Records of one update.")
     epochs: int = Field(1, ge=1, description="Passes over the records, a cycle.")
-    old: float = Field(0.0, ge=0, description="Old records of D_env trained on again, for each new one.")
-    warm: int = Field(
+    replay_ratio: float = Field(0.0, ge=0, description="Old records of D_env trained on again, for each new one.")
+    imitation_passes: int = Field(
         0, ge=0, description="Passes over the seed tasks of the first cycle before any is written: for small models."
     )
-    micro: int = Field(8, ge=1, description="Records that go through the network at a time.")
+    microbatch_size: int = Field(8, ge=1, description="Records that go through the network at a time.")
     temperature: float = Field(1.0, gt=0, description="Temperature of writing.")
     text: Literal["required", "allowed", "off"] = Field(
         "allowed", description="Knobs that hold text. required: are written; allowed: may be; off: stay as they are."
     )
-    text_tokens: int = Field(384, ge=1, description="Most tokens of one text.")
+    max_text_tokens: int = Field(384, ge=1, description="Most tokens of one text.")
     aim: Literal["skill", "task"] = Field(
         "skill", description="skill: each design aims at one. task: a text task's own skill counts as its success."
     )
-    spare: float = Field(1.5, ge=1, description="Candidates written for each design that is wanted.")
-    rounds: int = Field(3, ge=1, description="How often candidates are written before the fallback steps in.")
-    near: float = Field(0.8, gt=0, le=1, description="Share of word triples in common from which a text is a copy.")
+    oversample: float = Field(1.5, ge=1, description="Candidates written for each design that is wanted.")
+    max_rounds: int = Field(3, ge=1, description="How often candidates are written before the fallback steps in.")
+    copy_threshold: float = Field(
+        0.8, gt=0, le=1, description="Share of word triples in common from which a text is a copy."
+    )
     sample_batch: int = Field(64, ge=1, description="Replies drawn at a time.")
 
     def check(self, setting: type[Setting]) -> None:

@@ -9,7 +9,7 @@ text that a design writes out may be no copy of a seed task, nor of a text of an
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -35,10 +35,17 @@ class LLMOptions(ModelOptions, NamingOptions):
     """Options of the language model designer."""
 
     naming = ("fallback",)
-    asks: int = Field(2, ge=0, description="How often a reply that cannot be used is asked for again.")
-    chat_tokens: int = Field(16_000, ge=0, description="Longest prompt in tokens; older turns are left out.")
+    renamed: ClassVar[Mapping[str, str]] = {
+        "asks": "max_reprompts",
+        "chat_tokens": "max_prompt_tokens",
+        "near": "copy_threshold",
+    }
+    max_reprompts: int = Field(2, ge=0, description="How often a reply that cannot be used is asked for again.")
+    max_prompt_tokens: int = Field(16_000, ge=0, description="Longest prompt in tokens; older turns are left out.")
     obfuscate: bool = Field(False, description="Replace every name by a token that says nothing (EnvGen's ablation).")
-    near: float = Field(0.8, gt=0, le=1, description="Share of word triples in common from which a text is a copy.")
+    copy_threshold: float = Field(
+        0.8, gt=0, le=1, description="Share of word triples in common from which a text is a copy."
+    )
     fallback: str = Field("tutor", description="The designer of a cycle in which the model gave no design.")
     fallback_options: FrozenMap[str, Any] = Field(Frozen(), description="Options of that designer.")
 
@@ -57,7 +64,7 @@ class LLM(Designer):
 
     def prompt(self, brief: Brief, n: int) -> list[Message]:
         """The exact prompt for a brief: a function of the brief and the options."""
-        return prompts.conversation(self._shown(brief), n, self.options.chat_tokens, self.id)
+        return prompts.conversation(self._shown(brief), n, self.options.max_prompt_tokens, self.id)
 
     def prompts(self, brief: Brief, n: int) -> list[list[Message]]:
         """One call for all designs."""
@@ -117,7 +124,7 @@ class LLM(Designer):
             model = open_model(self.options, context.folder, context.kept(), self.without)
             caller = Caller(model, self.options, context, derive(self.seed, "llm", brief.cycle))
             heard = caller.heard
-            for _ in range(self.options.asks + 1):
+            for _ in range(self.options.max_reprompts + 1):
                 exchange = caller.ask(asked, prompts.schema(shown, n))
                 if exchange.error:
                     trouble = f"{exchange.model}: {exchange.error}"
@@ -142,7 +149,7 @@ class LLM(Designer):
         disguise = Disguise(brief) if self.options.obfuscate else None
         tried = [o.design.setting for cycle in brief.past for o in cycle.designed]
         known = [text for values in tried for text in written_out(self.setting, values, brief.original)]
-        copies = Copies(self.options.near, texts=[*shown_texts(self.setting, brief), *known])
+        copies = Copies(self.options.copy_threshold, texts=[*shown_texts(self.setting, brief), *known])
 
         def check(values: Mapping[str, Value]) -> Mapping[str, Value]:
             real = disguise.real(values) if disguise else values

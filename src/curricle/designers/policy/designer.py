@@ -8,7 +8,7 @@ archive, breeds them under the forecast, and takes those that bring the most ski
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -32,36 +32,69 @@ from curricle.setting import Setting
 class PolicyOptions(OfOptions):
     """Options of the policy."""
 
-    of: str = Field("none", description="A designer whose first designs it starts from; none: the world's declaration.")
-    alpha: float = Field(0.5, gt=0, lt=1, description="Success rate it steers designs to.")
-    beta: float = Field(2.0, gt=0, description="How fast the reward falls away from alpha.")
+    renamed: ClassVar[Mapping[str, str]] = {
+        "hold": "kl_coef",
+        "cap": "max_kl",
+        "floor": "uniform_share",
+        "search": "search_rounds",
+        "others": "other_skills_weight",
+        "close": "change_discount",
+        "hedge": "posterior_noise",
+        "dreams": "imagined_samples",
+        "vivid": "imagined_weight",
+        "reach": "blocked_skill_weight",
+        "again": "repeat_discount",
+        "fade": "outcome_decay",
+    }
+
+    of: str = Field(
+        "none", description="A designer whose first designs it starts from; none: start from the world's declaration."
+    )
+    alpha: float = Field(0.5, gt=0, lt=1, description="Success rate that designs should have.")
+    beta: float = Field(2.0, gt=0, description="How fast the reward falls with the distance from alpha.")
     shape: Literal["bell", "learnability"] = Field(
         "bell", description="Reward: bell, exp(-beta (p - alpha)^2), or learnability, 4p(1 - p)."
     )
     k_min: float = Field(0.1, gt=0, le=1, description="Half the width of the band; designs outside it do not count.")
-    strength: float = Field(2.0, gt=0, le=100, description="Lambda: how much the regression prefers better designs.")
-    hold: float = Field(2.0, gt=0, description="Weight of the KL penalty to the initial policy.")
-    cap: float = Field(0.05, gt=0, description="Largest KL of one update, a choice (of the aim and of each knob).")
-    floor: float = Field(0.02, ge=0, lt=1, description="Share of each choice that stays uniform.")
-    explore: float = Field(0.05, ge=0, le=1, description="Chance that a design is drawn from the policy unsearched.")
-    search: int = Field(8, ge=0, description="Rounds of search under the forecast; 0: the policy alone.")
-    others: float = Field(0.7, ge=0, le=1, description="Worth of the skills beside a design's aim.")
-    close: float = Field(0.95, gt=0, le=1, description="Worth of a design for each knob it moves from the original.")
-    hedge: float = Field(
-        0.5, ge=0, lt=1, description="Share of the forecast's doubt that designs of a cycle spread over."
+    strength: float = Field(
+        2.0, gt=0, le=100, description="Lambda of the weights exp(lambda * reward): how much better designs count."
     )
-    dreams: int = Field(64, ge=1, description="Settings it imagines for each aim when it learns.")
-    vivid: float = Field(12.0, ge=0, description="Tried designs that all it imagines for an aim counts as much as.")
-    reach: float = Field(0.2, ge=0, le=1, description="Worth of a skill whose needs the agent never shows yet.")
-    again: float = Field(0.5, gt=0, le=1, description="Worth of a skill once another design of the cycle practises it.")
-    fade: float = Field(0.7, gt=0, le=1, description="What an outcome still counts for a cycle later.")
-    capacity: int = Field(512, ge=1, description="Outcomes the archive holds.")
+    kl_coef: float = Field(2.0, gt=0, description="Weight of the KL penalty to the initial policy.")
+    max_kl: float = Field(
+        0.05, gt=0, description="Largest KL divergence of one update, divided by the number of choices (aim and knobs)."
+    )
+    uniform_share: float = Field(
+        0.02, ge=0, lt=1, description="Share of each choice's probability that stays spread evenly over its values."
+    )
+    explore: float = Field(0.05, ge=0, le=1, description="Probability that a design is drawn without a search.")
+    search_rounds: int = Field(8, ge=0, description="Rounds of search under the forecast; 0: draw from the policy.")
+    other_skills_weight: float = Field(
+        0.7, ge=0, le=1, description="Weight of the skills that a design is not aimed at, in the value of a setting."
+    )
+    change_discount: float = Field(
+        0.95, gt=0, le=1, description="Factor on a setting's value for each knob that differs from the original."
+    )
+    posterior_noise: float = Field(
+        0.5, ge=0, lt=1, description="Scale of the noise with which each design draws its own forecast; 0: no noise."
+    )
+    imagined_samples: int = Field(64, ge=1, description="Imagined settings for each aim in an update of the policy.")
+    imagined_weight: float = Field(
+        12.0, ge=0, description="How many designs with outcomes the imagined settings of an aim weigh as much as."
+    )
+    blocked_skill_weight: float = Field(
+        0.2, ge=0, le=1, description="Factor on a skill's weight while the agent never shows what the skill needs."
+    )
+    repeat_discount: float = Field(
+        0.5, gt=0, le=1, description="Factor on a skill's weight once another design of the cycle teaches it."
+    )
+    outcome_decay: float = Field(0.7, gt=0, le=1, description="Factor per cycle on the weight of an old outcome.")
+    capacity: int = Field(512, ge=1, description="Outcomes that the archive holds.")
 
     @model_validator(mode="after")
     def _one_goal(self) -> Self:
         if self.shape == "learnability" and self.alpha != 0.5:
             raise ValueError(
-                f"alpha = {self.alpha} beside shape = learnability, which is most at 0.5: use shape = bell"
+                f"alpha = {self.alpha} with shape = learnability, which is largest at 0.5: set shape = bell"
             )
         return self
 
@@ -79,7 +112,7 @@ class Policy(Client):
     def __init__(self, setting: type[Setting], options: PolicyOptions | None = None, seed: int = 0) -> None:
         super().__init__(setting, options, seed)
         o = self.options
-        self.archive = Archive(o.capacity, o.fade)
+        self.archive = Archive(o.capacity, o.outcome_decay)
         self.reward = rewards.bell(o.alpha, o.beta) if o.shape == "bell" else rewards.learnability
         self.met = False  # whether it was shown its world
 
@@ -98,15 +131,23 @@ class Policy(Client):
         designs = list[Design]()
         rows = list[Rows]()
         for _ in range(n):
-            guess = self.forecast.guess(rng, o.hedge)
-            search = Search(self.choices, guess, edge, self._allowed, o.search, o.others, o.close)
-            if rng.random() < o.explore or not o.search:
+            guess = self.forecast.guess(rng, o.posterior_noise)
+            search = Search(
+                self.choices,
+                guess,
+                edge,
+                self._allowed,
+                o.search_rounds,
+                o.other_skills_weight,
+                o.change_discount,
+            )
+            if rng.random() < o.explore or not o.search_rounds:
                 row, aim = search.draw(rng, worth, taken=rows)
             else:
                 row, aim = search.best(rng, worth, known, taken=rows)
             rows.append(row)
             designs.append(self._design(row, aim, brief))
-            worth = worth * o.again ** self.forecast.expected(row[None], edge)[0]
+            worth = worth * o.repeat_discount ** self.forecast.expected(row[None], edge)[0]
         again = sum(row.tobytes() in old for row in rows) / max(1, len(rows))
         figures = {"designer/diversity": diversity(rows), "designer/spread": self.choices.spread()}
         context.report(figures | {"designer/replayed": again})
@@ -130,7 +171,7 @@ class Policy(Client):
             lessons = self._lessons(names)
             dreams = self._dreams(context.cycle)
             rows, weights = (np.concatenate(pair) for pair in zip(lessons, dreams, strict=True))
-            moved = self.choices.learn(rows, weights, lessons[1].sum(0), o.hold, o.cap)
+            moved = self.choices.learn(rows, weights, lessons[1].sum(0), o.kl_coef, o.max_kl)
             near = float(np.mean([abs(rate - o.alpha) <= o.k_min + 1e-9 for rate in rates]))
             figures = {"designer/in_band": near, "designer/success": float(np.mean(rates)), "designer/kl": moved}
             context.report(figures | {"designer/kl_start": self.choices.away()})
@@ -170,7 +211,7 @@ class Policy(Client):
     def _meet(self, skills: Sequence[Skill], original: Values) -> None:
         """Take in the world's declaration."""
         self.space = Space(self.setting, original, skills)
-        self.choices = Choices(self.space, self.options.floor, stray=0.1)
+        self.choices = Choices(self.space, self.options.uniform_share, stray=0.1)
         self.forecast = Forecast(self.space)
         self.met = True
 
@@ -180,7 +221,7 @@ class Policy(Client):
         A skill that is near alpha in the original is practised there anyway. Less while what it needs is missing.
         """
         home = self.space.home[None]
-        reach = self.options.reach
+        reach = self.options.blocked_skill_weight
         rates = self.forecast.rates(home)[0]
         taught = self.forecast.expected(home, rewards.edge(self.reward))[0]
         known = {skill.name: rate for skill, rate in zip(self.space.skills, rates, strict=True)}
@@ -203,7 +244,7 @@ class Policy(Client):
 
         This is how the policy follows the agent's profile: what was at the edge last cycle need not be there any more.
         """
-        count = self.options.dreams
+        count = self.options.imagined_samples
         aims = len(self.space.skills)
         rng = generator(self.seed, "dreams", cycle)
         own = np.repeat(np.arange(aims), count)
@@ -211,7 +252,7 @@ class Policy(Client):
         gain = self.forecast.expected(rows, rewards.edge(self.reward))[np.arange(len(own)), own].reshape(aims, count)
         excess = np.maximum(0.0, np.expm1(self.options.strength * (gain - gain.mean(1, keepdims=True))))
         weights = np.zeros((len(own), aims))
-        weights[np.arange(len(own)), own] = excess.ravel() * self.options.vivid / count
+        weights[np.arange(len(own)), own] = excess.ravel() * self.options.imagined_weight / count
         return rows, weights
 
     def _allowed(self, row: Rows) -> bool:
