@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Trito
 EVEN = """
 import copy, json
 import torch
-from curricle.agents import fused
+from curricle.agents.cuda import fused_layers as fused
 
 def error(z):
     # of the second norm of the first, and of its gradient, against double precision
@@ -37,8 +37,8 @@ print(json.dumps([error(spot), error(100 + 0.1 * torch.randn(2, 8, 15, 16)), err
 SCRIPT = """
 import json, sys
 import torch
-from curricle.agents import fused
-from curricle.agents.nets import Pixels
+from curricle.agents.cuda import fused_layers as fused
+from curricle.agents.networks.encoders import Pixels
 
 def distances(shape, channels, blocks, kind, count=5):
     # how far output and gradients of the fused network are from the plain one's, as shares of their length
@@ -65,8 +65,8 @@ print(json.dumps([distances(*case) for case in json.loads(sys.argv[1])]))
 OBJECTIVE = """
 import json, sys
 import torch
-from curricle.agents import objective
-from curricle.agents.heads import Categorical, ValueNormaliser
+from curricle.agents.ppo import update as objective
+from curricle.agents.networks.heads import Categorical, ValueNormaliser
 import gymnasium
 
 def far(count, actions, rows):
@@ -97,8 +97,8 @@ print(json.dumps([far(*case) for case in json.loads(sys.argv[1])]))
 DRAWN = """
 import json
 import gymnasium, torch
-from curricle.agents import objective
-from curricle.agents.heads import Categorical, ValueNormaliser
+from curricle.agents.ppo import update as objective
+from curricle.agents.networks.heads import Categorical, ValueNormaliser
 
 def far(count, actions):
     # actions that the kernel draws differently, and how far odds and values are from the plain ones
@@ -118,8 +118,8 @@ print(json.dumps([far(200, 17), far(1, 2), far(65, 6)]))
 WATCH = """
 import json
 import torch
-from curricle.agents.heads import ValueNormaliser
-from curricle.agents.kernels import watch
+from curricle.agents.networks.heads import ValueNormaliser
+from curricle.agents.cuda.kernels import watch
 
 plain, quick = ValueNormaliser(0.9), torch.zeros(3)
 for count in (1, 100, 1500):
@@ -131,7 +131,7 @@ print(json.dumps([plain.moments.tolist(), quick.tolist()]))
 ADAM = """
 import json, math
 import torch
-from curricle.agents.hardware import FlatParameters, descend
+from curricle.agents.cuda.hardware import FlatParameters, descend
 
 def far(size, longest, steps):
     # how far weights and moments are from those of torch's Adam, after some steps
@@ -164,7 +164,7 @@ JUDGED = """
 import json
 import numpy as np
 import torch
-from curricle.agents.rollout import gae, gae_on_gpu
+from curricle.agents.ppo.rollout import gae, gae_on_gpu
 
 def far(steps, count):
     # how far advantages and returns are from the plain ones; rows after the rollout stay as they were
@@ -184,7 +184,7 @@ import json
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from curricle.agents import kernels, norms
+from curricle.agents.cuda import kernels, norm_kernels as norms
 
 half, full, whole, byte = "*bf16", "*fp32", "*i64", "*i8"
 picture = {"HEIGHT": 64, "WIDTH": 64, "PIXEL": 4}
