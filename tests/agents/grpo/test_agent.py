@@ -228,7 +228,7 @@ def test_a_verifier_that_breaks_down_is_counted_and_a_prompt_that_is_too_long_is
         (outcome,) = one.practise([world.unaltered()], 8, seed=0, report=lambda _, seen, to=told: to.update(seen))
         assert told[f"practice/{fault}"] == 1.0 and outcome.successes == 0 and outcome.attempts == 8
     said, other = [record.getMessage() for record in caplog.records if "broke down" in record.getMessage()]
-    assert said.startswith("broken-v1: score broke down: RecursionError: junk (test_grpo.py, line "), "and only once"
+    assert said.startswith("broken-v1: score broke down: RecursionError: junk (test_agent.py, line "), "and only once"
     assert other.startswith("lost-v1: state broke down: RecursionError: where am I?")
 
 
