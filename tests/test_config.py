@@ -50,7 +50,7 @@ def test_a_designer_of_another_is_kept_whole(tmp_path):
     assert kept["of"] == "tutor-v1" and kept["of_options"]["reach"] == 0.5 and kept["of_options"]["mastered"] == 0.9
     assert resolve(config.to_toml()).to_toml() == config.to_toml()
     built = config.designer(config.world.Setting, config.designer_options)
-    assert built.maker.options.reach == 0.5
+    assert built.inner.options.reach == 0.5
 
 
 TUTOR = {

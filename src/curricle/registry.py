@@ -34,7 +34,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "tools-v1": "curricle.worlds.text.tools.world:Tools",
     },
     "designers": {
-        "none-v1": "curricle.designers.baselines:Nobody",
+        "none-v1": "curricle.designers.baselines:NoDesigns",
         "fixed-v1": "curricle.designers.baselines:Fixed",
         "random-v1": "curricle.designers.baselines:Random",
         "easy_to_hard-v1": "curricle.designers.baselines:EasyToHard",

@@ -4,7 +4,7 @@ import pytest
 from helpers.sweep import DESIGNERS, LADDER, VAULT, WORLDS, Bench, scores
 
 from curricle.designer import LeaveOptions
-from curricle.designers.baselines import Adversarial, EasyToHard, Fixed, FixedOptions, Nobody, Random
+from curricle.designers.baselines import Adversarial, EasyToHard, Fixed, FixedOptions, NoDesigns, Random
 from curricle.designers.tutor import Tutor, TutorOptions
 from curricle.errors import RunDamaged, UsageError
 from curricle.records import Cycle, Outcome, Skill
@@ -34,7 +34,7 @@ def test_proposals_fit_every_world(cls, kind):
         pytest.skip("the toy's model knows the toy world only")
     world = kind()
     for designs in course(cls(world.Setting, seed=3), world):
-        assert len(designs) == (0 if cls is Nobody else 4)
+        assert len(designs) == (0 if cls is NoDesigns else 4)
         for design in designs:
             world.setting(design.setting)
             assert design.aim in {skill.name for skill in world.skills}
@@ -101,10 +101,10 @@ class Noting(Random):
 @pytest.mark.parametrize("cls", [Fixed, EasyToHard, Adversarial])
 def test_what_the_maker_saves_is_kept(cls, tmp_path):
     one, other = (cls(LADDER.Setting, cls.Options(of=f"{__file__}:Noting")) for _ in range(2))
-    one.maker.notes = "what was dropped and why"
+    one.inner.notes = "what was dropped and why"
     one.save(tmp_path)
     other.load(tmp_path)
-    assert other.maker.notes == "what was dropped and why"
+    assert other.inner.notes == "what was dropped and why"
 
 
 def test_random_leaves_knobs_alone_that_it_is_told_to():

@@ -1,7 +1,7 @@
 """Designers that need no model: none, random, fixed, easy-to-hard and adversarial (EnvGen's baselines and ablations).
 
-Three of them work on proposals of another designer, `of`: `fixed` keeps its first ones, `easy_to_hard` and
-`adversarial` take 16 candidates from it and rank them by how well an agent does in each.
+The last three work on the designs of another designer, which the option `of` names: `fixed` repeats the first ones,
+`easy_to_hard` and `adversarial` take 16 candidates and rank them by how well an agent does in each.
 """
 
 import json
@@ -9,25 +9,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from curricle.designer import Context, Designer, LeaveOptions, OfOptions
-from curricle.designers.proposals import Client
 from curricle.errors import RunDamaged
 from curricle.records import Brief, Design, Outcome
+from curricle.registry import named
 from curricle.seeds import generator
 from curricle.setting import Setting
 
-STATE = "designs.json"
+INNER_FOLDER = "of"
+DESIGNS_FILE = "designs.json"
 
 
-class Nobody(Designer):
-    """No designs: the agent practises in the original all the time."""
+class NoDesigns(Designer):
+    """Proposes nothing: the agent practises in the original all the time."""
 
     id = "none-v1"
 
     def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
-        """Propose nothing."""
+        """Return no designs."""
         return []
 
 
@@ -45,34 +47,59 @@ class Random(Designer):
     def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Draw n settings."""
         rng = generator(self.seed, "random", brief.cycle)
-        held = self.options.held(brief.original)
-        return [
-            Design(
-                setting=self.setting.sample(rng, held).values,
-                aim=brief.skills[int(rng.integers(len(brief.skills)))].name,
-                why="drawn at random",
-            )
-            for _ in range(n)
-        ]
+        return [self._draw(brief, rng) for _ in range(n)]
+
+    def _draw(self, brief: Brief, rng: np.random.Generator) -> Design:
+        setting = self.setting.sample(rng, self.options.held(brief.original)).values
+        aim = brief.skills[int(rng.integers(len(brief.skills)))].name
+        return Design(setting=setting, aim=aim, why="drawn at random")
 
 
-class Keeping(Client):
-    """Works on proposals of another designer, which it keeps."""
+class DesignerWrapper(Designer):
+    """A designer that works on the designs of another one, `inner`, and keeps its state beside its own."""
+
+    Options = OfOptions
+    options: OfOptions
+
+    def __init__(self, setting: type[Setting], options: OfOptions | None = None, seed: int = 0) -> None:
+        super().__init__(setting, options, seed)
+        self.inner = named(self.options, "of", setting, seed)
+
+    def ready(self) -> None:
+        """Check that the inner designer can begin."""
+        self.inner.ready()
+
+    def save(self, folder: Path) -> None:
+        """Save the inner designer into a folder of its own; no folder is left where it has no state."""
+        inner_folder = folder / INNER_FOLDER
+        inner_folder.mkdir()
+        self.inner.save(inner_folder)
+        if not any(inner_folder.iterdir()):
+            inner_folder.rmdir()
+
+    def load(self, folder: Path) -> None:
+        """Load the inner designer, if it had any state."""
+        if (folder / INNER_FOLDER).is_dir():
+            self.inner.load(folder / INNER_FOLDER)
+
+
+class StoredDesigns(DesignerWrapper):
+    """Asks the inner designer once, and stores its designs."""
 
     def __init__(self, setting: type[Setting], options: OfOptions | None = None, seed: int = 0) -> None:
         super().__init__(setting, options, seed)
         self.designs: list[Design] = []
 
     def save(self, folder: Path) -> None:
-        """Write the designs that are kept, and whatever their maker saves."""
+        """Write the stored designs, and the state of the inner designer."""
         content = json.dumps([json.loads(design.to_json()) for design in self.designs], indent=1)
-        (folder / STATE).write_text(content + "\n", encoding="utf-8")
+        (folder / DESIGNS_FILE).write_text(content + "\n", encoding="utf-8")
         super().save(folder)
 
     def load(self, folder: Path) -> None:
-        """Read them."""
+        """Read what `save` wrote."""
         try:
-            values = json.loads((folder / STATE).read_text(encoding="utf-8"))
+            values = json.loads((folder / DESIGNS_FILE).read_text(encoding="utf-8"))
             self.designs = [Design.model_validate(value) for value in values]
         except (OSError, ValueError) as error:
             raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error
@@ -85,27 +112,29 @@ class FixedOptions(OfOptions):
     variations: int = Field(
         0,
         ge=0,
-        description="Designs made for each seed task of the first cycle, or, without seed tasks, for each design of a "
-        "cycle, which cycles then take in turn; 0: as many as one cycle takes.",
+        description="Designs to make for each seed task of the first cycle, or, without seed tasks, for each design of "
+        "a cycle; cycles then use them in turn. 0: as many designs as one cycle takes.",
     )
 
 
-class Fixed(Keeping):
-    """The first proposal of another designer, kept for the whole run: EnvGen without adaptation."""
+class Fixed(StoredDesigns):
+    """The first designs of another designer, kept for the whole run: EnvGen without adaptation."""
 
     id = "fixed-v1"
     Options = FixedOptions
     options: FixedOptions
 
     def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
-        """Ask once, then repeat; of more designs than fit into a cycle each takes the next ones."""
+        """Ask once, then repeat. Where there are more designs than a cycle takes, each cycle uses the next ones."""
         if not self.designs:
-            wanted = self.options.variations * (len(brief.examples) or n) or n
-            self.designs = self.maker.propose(brief, wanted, context)
-        made = len(self.designs)
-        if made <= n:
+            seed_tasks = len(brief.examples)
+            wanted = self.options.variations * (seed_tasks or n)
+            self.designs = self.inner.propose(brief, wanted or n, context)
+        count = len(self.designs)
+        if count <= n:
             return self.designs
-        return [self.designs[((brief.cycle - 1) * n + i) % made] for i in range(n)]
+        start = (brief.cycle - 1) * n
+        return [self.designs[(start + i) % count] for i in range(n)]
 
 
 class RankingOptions(OfOptions):
@@ -120,12 +149,12 @@ class EasyToHardOptions(RankingOptions):
     renamed: ClassVar[Mapping[str, str]] = {"practised": "validation_practice"}
 
     validation_practice: int = Field(
-        10_000, ge=0, description="Practice of the validation agent in the original, in its unit."
+        10_000, ge=0, description="Practice of the validation agent in the original, in the agent's unit of budget."
     )
 
 
-class EasyToHard(Keeping):
-    """Candidates ranked once by a validation agent; each cycle takes the next harder ones."""
+class EasyToHard(StoredDesigns):
+    """Candidates that a validation agent ranked once; each cycle takes the next harder ones."""
 
     id = "easy_to_hard-v1"
     Options = EasyToHardOptions
@@ -134,13 +163,14 @@ class EasyToHard(Keeping):
     def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Rank at the first call, then walk down the list."""
         if not self.designs:
-            candidates = self.maker.propose(brief, self.options.candidates, context)
+            candidates = self.inner.propose(brief, self.options.candidates, context)
             self.designs = _easiest_first(context.trial(candidates, practised=self.options.validation_practice))
-        start = max(0, min((brief.cycle - 1) * n, len(self.designs) - n))
+        last_start = len(self.designs) - n
+        start = max(0, min((brief.cycle - 1) * n, last_start))
         return self.designs[start : start + n]
 
 
-class Adversarial(Keeping):
+class Adversarial(StoredDesigns):
     """The hardest of the candidates under the current agent, ranked anew each cycle."""
 
     id = "adversarial-v1"
@@ -149,12 +179,13 @@ class Adversarial(Keeping):
 
     def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Rank all candidates and take the hardest n."""
-        self.designs = self.designs or self.maker.propose(brief, self.options.candidates, context)
+        if not self.designs:
+            self.designs = self.inner.propose(brief, self.options.candidates, context)
         return _easiest_first(context.trial(self.designs))[-n:]
 
 
 def _easiest_first(outcomes: Sequence[Outcome]) -> list[Design]:
-    """Order designs by the skills an agent showed in them; reward breaks ties."""
+    """Order designs by the skills that an agent showed in them; the mean reward breaks ties."""
 
     def ease(outcome: Outcome) -> tuple[float, float]:
         attempts = max(outcome.attempts, 1)

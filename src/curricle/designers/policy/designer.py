@@ -16,12 +16,12 @@ from pydantic import Field, model_validator
 from curricle import checkpoint
 from curricle.designer import Context, OfOptions
 from curricle.designers import reward as rewards
+from curricle.designers.baselines import DesignerWrapper
 from curricle.designers.policy.archive import Archive
 from curricle.designers.policy.choices import Choices
 from curricle.designers.policy.forecast import Forecast, counts, original_counts
 from curricle.designers.policy.search import Search
 from curricle.designers.policy.space import Rows, Space
-from curricle.designers.proposals import Client
 from curricle.designers.reward import Floats
 from curricle.errors import RunDamaged
 from curricle.records import Brief, Design, Frozen, Outcome, Scores, Skill, Values
@@ -99,7 +99,7 @@ class PolicyOptions(OfOptions):
         return self
 
 
-class Policy(Client):
+class Policy(DesignerWrapper):
     """Chooses an aim and the knobs so that success at the aim comes near alpha."""
 
     id = "policy-v1"
@@ -120,8 +120,8 @@ class Policy(Client):
         """Make n designs that should be just hard enough for the agent as it is now."""
         if not self.met:
             self._meet(brief.skills, brief.original)
-            if founders := self.maker.propose(brief, n, context):
-                return [design.model_copy(update={"by": design.by or self.maker.id}) for design in founders]
+            if founders := self.inner.propose(brief, n, context):
+                return [design.model_copy(update={"by": design.by or self.inner.id}) for design in founders]
         rng = generator(self.seed, "policy", brief.cycle)
         worth = self._worth()
         edge = rewards.edge(self.reward)
