@@ -128,7 +128,7 @@ def test_a_setting_takes_effect_at_the_next_reset():
     vector = world.vector([world.original])
     vector.reset(seed=[0])
     vector.assign(0, world.setting({"open_doors": 2}))
-    wrong = (sys.modules[VAULT.__module__].SECRET[0, 0] + 1) % 4
+    wrong = (sys.modules[VAULT.__module__].COMBINATIONS[0, 0] + 1) % 4
     observations, _, terminated, *_ = vector.step(np.array([wrong]))
     assert terminated[0] and observations[0][0] == 2, (
         "the alarm ended the episode, and the next one has the new setting"
@@ -144,7 +144,7 @@ def test_a_mask_resets_some():
     vector = world.vector([world.setting({"alarm": 0.0})] * 2)
     vector.reset(seed=[0, 0])
     from_vault = sys.modules[VAULT.__module__]
-    vector.step(np.repeat(from_vault.SECRET[0, 0], 2))
+    vector.step(np.repeat(from_vault.COMBINATIONS[0, 0], 2))
     observations, _ = vector.reset(options={"reset_mask": np.array([True, False])})
     assert observations.tolist() == [[0, 0], [0, 1]]
 
@@ -154,10 +154,10 @@ def test_skills_belong_to_the_episode_that_ended():
     from_vault = sys.modules[VAULT.__module__]
     vector = world.vector([world.setting({"open_doors": 2, "dials": 1})])
     vector.reset(seed=[0])
-    _, reward, terminated, _, info = vector.step(np.array([from_vault.SECRET[2, 0]]))
+    _, reward, terminated, _, info = vector.step(np.array([from_vault.COMBINATIONS[2, 0]]))
     assert reward == [1.0] and terminated == [True]
     assert world.names(info["skills"][0]) == ["open_3"]
-    wrong = (from_vault.SECRET[2, 0] + 1) % 4
+    wrong = (from_vault.COMBINATIONS[2, 0] + 1) % 4
     *_, info = vector.step(np.array([wrong]))
     assert not info["skills"].any()
 
@@ -202,7 +202,7 @@ def test_bad_declarations_are_refused(parts, message):
     [
         (
             lambda env: 1 / 0,
-            r"vault-v1 broke down in step\(\) .*dials=5.*ZeroDivisionError.* \(test_worlds.py, ",
+            r"vault-v1 broke down in step\(\) .*dials=5.*ZeroDivisionError.* \(test_contract.py, ",
         ),
         (lambda env: (np.array([0, 0]), float("nan"), False, False, {"opened": None}), r"vault-v1 gave the reward nan"),
         (lambda env: (np.array([0, 0]), "good", False, False, {"opened": None}), r"gave the reward 'good'"),
