@@ -95,8 +95,8 @@ done. Any combination of knobs gives a game that can be won."""
         gold = {"plan": dataclasses.asdict(plan), "hints": setting.hints, "walkthrough": list(walkthrough)}
         view = self._told(self._view(plan, ()), setting.hints)
         prompt = Message(role="user", content=RULES.format(objective=objective, view=view))
-        skill = "short_quest" if length < 3 else "middle_quest" if length < 5 else "long_quest"
-        return Task(id=f"{plan.name}-{'hints' if setting.hints else 'plain'}", prompt=(prompt,), gold=gold, skill=skill)
+        suffix = "hints" if setting.hints else "plain"
+        return Task(id=f"{plan.name}-{suffix}", prompt=(prompt,), gold=gold, skill=_skill(length))
 
     def reply(self, task: Task, transcript: Sequence[Message]) -> Message | None:
         """What the game says, until it is over or the turns are used up."""
@@ -144,6 +144,15 @@ done. Any combination of knobs gives a game that can be won."""
     @staticmethod
     def _told(view: View, hints: bool) -> str:
         return f"{view.text}\nPossible commands: {', '.join(view.possible)}" if hints else view.text
+
+
+def _skill(length: int) -> str:
+    """The skill that a quest of this length needs."""
+    if length < 3:
+        return "short_quest"
+    if length < 5:
+        return "middle_quest"
+    return "long_quest"
 
 
 def command(text: str) -> str:

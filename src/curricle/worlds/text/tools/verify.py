@@ -45,7 +45,11 @@ def judge(
     said = [message.content for message in transcript if message.role == "assistant"]
     if not said:
         return 0.0, "no answer"
-    wrong = _wrong_end(item, said) if item.simulator else _wrong_calls(item, said[-1]) if not item.answer else ""
+    wrong = ""
+    if item.simulator:
+        wrong = _wrong_end(item, said)
+    elif not item.answer:
+        wrong = _wrong_calls(item, said[-1])
     if item.simulator and item.answer and item.calls and not wrong and not _looked(item, said[:-1]):
         wrong = "an answer without a call before it is a guess"
     if wrong or not item.answer:
