@@ -5,13 +5,16 @@ BIN := .venv/bin
 READY := .venv/ready
 CORE := .venv-core
 
-.PHONY: demo test core lint hooks format clean
+.PHONY: demo test quick core lint hooks format clean
 
 demo: $(READY)  ## EnvGen's whole schedule in Crafter, from symbols, in minutes: the table of skills over cycles
 	$(BIN)/curricle run crafter
 
 test: $(READY)  ## all tests
 	$(BIN)/pytest
+
+quick: $(READY)  ## the tests that take a moment: every module in 3 minutes on two cores
+	$(BIN)/pytest -m "not slow"
 
 core: $(CORE)/ready  ## the tests that need no extra, where none is installed; the others skip themselves
 	$(CORE)/bin/pytest
