@@ -243,17 +243,17 @@ SUMS = (ROOT / "examples" / "sums.py").read_text()
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ("return made\n", "return made[1:]\n", "tasks(setting, n=8, seed=1) gave 7 tasks in SumsSetting"),
-        ("return made\n", "return None\n", "gave None in SumsSetting"),
+        ("return tasks\n", "return tasks[1:]\n", "tasks(setting, n=8, seed=1) gave 7 tasks in SumsSetting"),
+        ("return tasks\n", "return None\n", "gave None in SumsSetting"),
         ('generator(seed, "sums")', "generator(id(object()), str(id([])))", "different tasks for the same seed"),
         ("== task.gold", "!= task.gold", "its own solution"),
         ("% 10 == 0", "% 10 == 10", "found 0 of 20 test tasks in SumsSetting(terms=3"),
         ("% 10 == 0", "% 10 < 10", "found 0 of 8 practice tasks in SumsSetting(terms=3"),
         ("found = re", "found = 1 / 0; re", "broke down on the words"),
-        ("return made\n", "return made[99]\n", "tasks(setting, n=8, seed=1) broke down in SumsSetting"),
+        ("return tasks\n", "return tasks[99]\n", "tasks(setting, n=8, seed=1) broke down in SumsSetting"),
         ("return Verdict(", "return right or Verdict(", "gave True; it must return a Verdict"),
         ("len(found) == 1 and int(found[0]) == task.gold", "True", "score() pays for all junk, even '' and "),
-        ('"minus" if "-" in drawn', '"less" if "-" in drawn', "a task is about 'less', which is none of its skills"),
+        ('"minus" if "-" in signs', '"less" if "-" in signs', "a task is about 'less', which is none of its skills"),
     ],
 )
 def test_faults_of_a_world_of_tasks_are_named(before, after, words, tmp_path):
@@ -282,14 +282,14 @@ def test_a_world_of_tasks_is_checked_before_anything_is_trained_in_it(tmp_path):
     text = said("check", ROOT / "examples" / "sums.py:Sums", "--random", 2)
     assert text.count("8 tasks, 8 solved by their solutions; junk earns nothing") == 5
     assert "held out" not in text and "5 settings tried" in text
-    loose = SUMS.replace("!= is_for_test(seed)", "!= False").replace("def solution", "def unknown")
+    loose = SUMS.replace("== is_for_test(seed)", "== False").replace("def solution", "def unknown")
     loose = loose.replace("len(found) == 1 and ", "").replace("int(found[0])", "int((found or [-1])[0])")
     (tmp_path / "loose.py").write_text(loose.replace("knob(3,", "knob(2,").replace('knob(2, "Most', 'knob(1, "Most'))
     text = said("check", tmp_path / "loose.py:Sums", "--random", 0)
     assert "junk earns something" in text and text.count("note: score() pays for") == 1
     assert "test tasks come up in practice too" in text and "no solution()" in text
     assert "8 tasks, no solution is known;" in text
-    easy = SUMS.replace('"minus" if "-" in drawn', '"plus" if "-" in drawn').replace("-v1", "-v2")
+    easy = SUMS.replace('"minus" if "-" in signs', '"plus" if "-" in signs').replace("-v1", "-v2")
     (tmp_path / "easy.py").write_text(easy)
     said_of_it = said("check", tmp_path / "easy.py:Sums", "--random", 0)
     assert "note: no test task of 100 is about minus: what is not tested counts as 0" in said_of_it
