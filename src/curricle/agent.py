@@ -55,7 +55,7 @@ class Agent(ABC):
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write all that was learnt into an existing, empty folder: safetensors and JSON (see `checkpoint.py`)."""
+        """Write all that was learnt into an existing, empty folder; see `tracking/checkpoint.py`."""
 
     def publish(self, folder: Path, merged: bool) -> None:
         """Write what was learnt into a new folder in a form that other tools read, where its kind has one: not here.

@@ -14,12 +14,12 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from curricle import checkpoint
 from curricle.agent import Agent, Report
 from curricle.designer import Context, Designer
 from curricle.records import Brief, Design, Exchange, Message, Options, Outcome, Skill, Task, Verdict
 from curricle.seeds import derive, generator
 from curricle.setting import Setting, knob
+from curricle.tracking import checkpoint
 from curricle.tracking.watcher import Watcher
 from curricle.world import TaskWorld
 

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from curricle import checkpoint
 from curricle.agent import Agent, Report
 from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
 from curricle.errors import AgentError, RunDamaged
 from curricle.records import Design, Options, Outcome
 from curricle.seeds import derive, generator
+from curricle.tracking import checkpoint
 from curricle.world import World, WorldVector
 
 MOST = 10_000_000

@@ -1,1 +1,1 @@
-"""What is recorded about a run beside its results."""
+"""What a run keeps beside its records: checkpoints, its environment, and metrics for other tools."""

@@ -9,7 +9,7 @@ from helpers.ppo_worlds import Armed, Mixed, Odd, Slots, World64, count, saved
 from helpers.sweep import VAULT, quiet
 from pydantic import ValidationError
 
-from curricle import checkpoint, config
+from curricle import config
 from curricle.agents.episodes import Tally
 from curricle.agents.networks.embedding_bag import bag
 from curricle.agents.networks.encoders import Network, Symbols
@@ -21,6 +21,7 @@ from curricle.agents.ppo.rollout import Rollout, gae
 from curricle.agents.ppo.update import clipped_loss
 from curricle.agents.random import RandomAgent
 from curricle.errors import AgentError, RunDamaged
+from curricle.tracking import checkpoint
 from curricle.worlds.crafter import Crafter
 from curricle.worlds.crafter.env import CrafterVector
 

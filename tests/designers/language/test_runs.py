@@ -14,10 +14,11 @@ from helpers.sweep import scores
 from helpers.tiny_model import Pick, tiny
 from rich.console import Console
 
-from curricle import checkpoint, config
+from curricle import config
 from curricle.llm import pools
 from curricle.records import Design, Outcome, Scores
 from curricle.run import Run, Step, read_checkpoint, read_exchanges, read_metrics, read_records
+from curricle.tracking import checkpoint
 from curricle.views.diagnostics import watched
 from curricle.views.table import table
 

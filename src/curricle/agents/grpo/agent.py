@@ -17,7 +17,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from curricle import checkpoint
 from curricle.agent import Agent, Report
 from curricle.agents.grpo import sharding as sharing
 from curricle.agents.grpo.imitation import imitate
@@ -33,6 +32,7 @@ from curricle.llm.models.model import CausalModel
 from curricle.records import Design, Outcome, Task
 from curricle.scale import ranks
 from curricle.seeds import derive, generator
+from curricle.tracking import checkpoint
 from curricle.world import TaskWorld, World
 
 LOG = logging.getLogger("curricle")

@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from curricle import checkpoint
 from curricle.agent import Agent, Report
 from curricle.agents.cuda.hardware import (
     CudaGraph,
@@ -46,6 +45,7 @@ from curricle.agents.ppo.update import FIGURES, Weights, objective
 from curricle.errors import AgentError, RunDamaged, explained
 from curricle.records import Design, Outcome
 from curricle.seeds import derive
+from curricle.tracking import checkpoint
 from curricle.world import World, WorldVector
 
 LOG = logging.getLogger("curricle")

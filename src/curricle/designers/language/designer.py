@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from pydantic import JsonValue
 
-from curricle import checkpoint
 from curricle.designer import Context, Designer
 from curricle.designers import diagnostics as watch
 from curricle.designers import reward
@@ -40,6 +39,7 @@ from curricle.records import Brief, Design, Message, Outcome, Scores
 from curricle.seeds import derive, generator
 from curricle.setting import Setting
 from curricle.text.similarity import Copies, distinct
+from curricle.tracking import checkpoint
 
 LOG = logging.getLogger("curricle")
 FAULTS = ("malformed", "endless", "empty", "hostile", "too_long", "refused", "duplicate", "spare")

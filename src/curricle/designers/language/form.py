@@ -18,7 +18,7 @@ from typing import Any
 
 from curricle.records import Knob, Value
 from curricle.setting import Span
-from curricle.text.hostile import hostile
+from curricle.text.unsafe import find_unsafe
 
 FENCE = "```"
 MOST_KEPT = 100_000
@@ -279,7 +279,7 @@ class Writer:
             return "" if self.form.optional and not k.default else "empty"
         if len(text) > (k.high or 0):
             return "endless"
-        if hostile(text) or any(mark in text for mark in self.form.marks):
+        if find_unsafe(text) or any(mark in text for mark in self.form.marks):
             return "hostile"  # an attempt to speak for someone else in the chat, among others
         return ""
 

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from curricle import checkpoint
 from curricle.designer import Context, OfOptions
 from curricle.designers import reward as rewards
 from curricle.designers.baselines import DesignerWrapper
@@ -27,6 +26,7 @@ from curricle.errors import RunDamaged
 from curricle.records import Brief, Design, Frozen, Outcome, Scores, Skill, Values
 from curricle.seeds import generator
 from curricle.setting import Setting
+from curricle.tracking import checkpoint
 
 
 class PolicyOptions(OfOptions):

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from curricle.records import Message
-from curricle.text.hostile import hostile
 from curricle.text.similarity import f1, overlap
+from curricle.text.unsafe import find_unsafe
 from curricle.worlds.text.answers import final_answer
 from curricle.worlds.text.tools.calls import CLOSE, OPEN, Call, Unreadable, read_calls, write_calls
 from curricle.worlds.text.tools.catalogue import TOOLS
@@ -110,7 +110,7 @@ def weakness(item: Item) -> str:
 
     Junk and echoes are tried in all forms of an answer, and answers in words as if gold's calls had been made before.
     """
-    if found := hostile([item.model_dump(exclude={"before"}), *map(_earlier, item.before)]):
+    if found := find_unsafe([item.model_dump(exclude={"before"}), *map(_earlier, item.before)]):
         return found
     if bad := next((wrong for tool in item.tools if (wrong := tool_fault(tool))), ""):
         return bad

@@ -136,7 +136,7 @@ def test_calls_that_an_agent_made_before_are_no_marks():
 @pytest.mark.parametrize(
     "mark", ["\x7f", "\x9b", "\u202e", "\u200b", "\U000e0041", "\ue000", "[TOOL_CALLS]", "<think>"]
 )
-def test_texts_of_any_world_are_hostile_for_the_same_marks(mark):
+def test_texts_of_any_world_are_unsafe_for_the_same_marks(mark):
     causal = CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0)
     form = Form(Pick.Setting.knobs(), causal.tokenizer, causal.ends)
     for said, fault in ((f"so {mark} it is", "hostile"), ("so it is", "")):
