@@ -65,14 +65,15 @@ print(json.dumps([distances(*case) for case in json.loads(sys.argv[1])]))
 OBJECTIVE = """
 import json, sys
 import torch
-from curricle.agents.ppo import update as objective
+from curricle.agents.cuda import fused_ppo
 from curricle.agents.networks.heads import Categorical, ValueNormaliser
+from curricle.agents.ppo import update
 import gymnasium
 
 def far(count, actions, rows):
     # how far loss, figures and gradients of the kernel are from the plain ones
     torch.manual_seed(count)
-    objective.ROWS = rows
+    fused_ppo.ROWS = rows
     network = torch.nn.Module()
     network.policy, network.scale = Categorical(4, gymnasium.spaces.Discrete(actions)), ValueNormaliser(0.9)
     logits, values = torch.randn(count, actions) * 2, torch.randn(count)
@@ -80,14 +81,14 @@ def far(count, actions, rows):
     batch["log_probs"] = logits.log_softmax(-1)[torch.arange(count), batch["actions"]] + 0.3 * torch.randn(count)
     batch["returns"] = 3 + 2 * torch.randn(count)
     network.scale.watch(batch["returns"])
-    weights, found = objective.Weights(0.2, 0.5, 0.01), []
+    weights, found = update.Weights(0.2, 0.5, 0.01), []
     for kernel in (False, True):
         given = logits.clone().requires_grad_(), values.clone().requires_grad_()
         choice = given[0].log_softmax(-1)
         if kernel:
-            loss, figures = objective.fused(choice, given[1], batch, network.scale.moments, weights)
+            loss, figures = fused_ppo.ppo_loss(choice, given[1], batch, network.scale.moments, weights)
         else:
-            loss, figures = objective.objective(network, choice, given[1], batch, weights)
+            loss, figures = update.objective(network, choice, given[1], batch, weights)
         (3 * loss).backward()
         found.append([loss.detach()[None], figures, *(g.grad for g in given)])
     return [float((a - b).abs().max() / a.abs().max()) for a, b in zip(*found)] + found[0][1].tolist()
@@ -97,8 +98,9 @@ print(json.dumps([far(*case) for case in json.loads(sys.argv[1])]))
 DRAWN = """
 import json
 import gymnasium, torch
-from curricle.agents.ppo import update as objective
+from curricle.agents.cuda.fused_ppo import sample_actions
 from curricle.agents.networks.heads import Categorical, ValueNormaliser
+from curricle.agents.ppo.update import chosen
 
 def far(count, actions):
     # actions that the kernel draws differently, and how far odds and values are from the plain ones
@@ -109,8 +111,8 @@ def far(count, actions):
     choice, noise = (2 * torch.randn(count, actions)).log_softmax(-1), torch.rand(count, 1)
     noise[:2] = torch.tensor([[0.0], [1.0]])[:count]
     given = choice, torch.randn(count), noise
-    plain = objective.chosen(network, *given)
-    quick = objective.drawn(*given, network.scale.moments)
+    plain = chosen(network, *given)
+    quick = sample_actions(*given, network.scale.moments)
     return [float((a - b).abs().max()) for a, b in zip(plain, quick)] + [len(set(plain[0].tolist()))]
 
 print(json.dumps([far(200, 17), far(1, 2), far(65, 6)]))
@@ -119,19 +121,20 @@ WATCH = """
 import json
 import torch
 from curricle.agents.networks.heads import ValueNormaliser
-from curricle.agents.cuda.kernels import watch
+from curricle.agents.cuda.fused_ppo import update_moments
 
 plain, quick = ValueNormaliser(0.9), torch.zeros(3)
 for count in (1, 100, 1500):
     targets = 5 + 3 * torch.randn(count)
     plain.watch(targets)
-    watch[(1,)](targets, quick, count, 1 - 0.9, BLOCK=1024)
+    update_moments(targets, quick, 1 - 0.9)
 print(json.dumps([plain.moments.tolist(), quick.tolist()]))
 """
 ADAM = """
 import json, math
 import torch
-from curricle.agents.cuda.hardware import FlatParameters, descend
+from curricle.agents.cuda.fused_ppo import adam_step
+from curricle.agents.networks.flat_parameters import FlatParameters
 
 def far(size, longest, steps):
     # how far weights and moments are from those of torch's Adam, after some steps
@@ -139,24 +142,24 @@ def far(size, longest, steps):
     plain, quick = (torch.nn.Linear(size, 1, bias=False) for _ in range(2))
     quick.load_state_dict(plain.state_dict())
     rows = [FlatParameters(plain), FlatParameters(quick)]
-    adams = [torch.optim.Adam([row.whole], lr=1e-2, fused=True) for row in rows]
+    adams = [torch.optim.Adam([row.flat], lr=1e-2, fused=True) for row in rows]
     for row, adam in zip(rows, adams):
-        row.whole.grad = torch.zeros_like(row.whole)
+        row.flat.grad = torch.zeros_like(row.flat)
         adam.step()
-        for value in adam.state[row.whole].values():
+        for value in adam.state[row.flat].values():
             value.zero_()
     bf16_copy = torch.zeros(size, dtype=torch.float16)  # the interpreter knows no bfloat16
     for step in range(steps):
         gradient = torch.randn(size) * 10 ** (step % 3 - 1)
-        rows[0].descend(gradient, adams[0], longest)
-        whole, state = rows[1].whole, adams[1].state[rows[1].whole]
-        length = torch.linalg.vector_norm(gradient)
-        descend(whole.data, gradient, length, state, adams[1].param_groups[0], longest, bf16_copy if step else None)
-    pairs = [(rows[0].whole.data, rows[1].whole.data)]
-    pairs += [(rows[1].whole.data.half().float() * (steps > 1), bf16_copy.float())]
-    pairs += [(adams[0].state[rows[0].whole][name], state[name]) for name in ("exp_avg", "exp_avg_sq", "step")]
+        rows[0].clip_and_step(gradient, adams[0], longest)
+        state = adams[1].state[rows[1].flat]
+        norm = torch.linalg.vector_norm(gradient)
+        adam_step(rows[1].flat, gradient, norm, longest, adams[1], bf16_copy if step else None)
+    pairs = [(rows[0].flat.data, rows[1].flat.data)]
+    pairs += [(rows[1].flat.data.half().float() * (steps > 1), bf16_copy.float())]
+    pairs += [(adams[0].state[rows[0].flat][name], state[name]) for name in ("exp_avg", "exp_avg_sq", "step")]
     far = [float((a - b).abs().max() / a.abs().max().clamp(min=1e-9)) for a, b in pairs]
-    return far + [float(rows[0].whole.data.std())]
+    return far + [float(rows[0].flat.data.std())]
 
 print(json.dumps([far(37, 0.5, 1), far(1024, 1e9, 5), far(2500, 3.0, 40)]))
 """
@@ -164,7 +167,8 @@ JUDGED = """
 import json
 import numpy as np
 import torch
-from curricle.agents.ppo.rollout import gae, gae_on_gpu
+from curricle.agents.cuda.fused_ppo import fill_advantages
+from curricle.agents.ppo.rollout import gae
 
 def far(steps, count):
     # how far advantages and returns are from the plain ones; rows after the rollout stay as they were
@@ -173,7 +177,7 @@ def far(steps, count):
     ended = rng.random((steps, count)) < 0.2
     plain = gae(rewards, values[: steps + 1], ended, 0.95, 0.65)
     room = torch.full((2, steps + 2, count), 7.0)
-    gae_on_gpu(torch.from_numpy(rewards), torch.from_numpy(ended), torch.from_numpy(values), *room, 0.95, 0.65)
+    fill_advantages(torch.from_numpy(rewards), torch.from_numpy(ended), torch.from_numpy(values), *room, 0.95, 0.65)
     expected = (plain - plain.mean()) / (plain.std() + 1e-8), plain + values[:steps]
     return [float(np.abs(a - b.numpy()[:steps]).max()) for a, b in zip(expected, room)] + [float(room[:, steps:].std())]
 

@@ -47,12 +47,12 @@ def test_weights_in_bfloat16_follow_the_weights(tmp_path):
     agent.save(tmp_path)
     other.load(tmp_path)
     for row in (agent.row, other.row):
-        assert torch.equal(row.bf16_copy, row.whole.data.bfloat16())
-    before = agent.row.whole.data.clone()
+        assert torch.equal(row.bf16_copy, row.flat.data.bfloat16())
+    before = agent.row.flat.data.clone()
     for one in (agent, other):
         one.practise([world.unaltered()], 192, seed=1, report=quiet)
-    assert not torch.equal(agent.row.whole.data, before)
-    assert torch.allclose(agent.row.whole.data, other.row.whole.data, atol=1e-4)
+    assert not torch.equal(agent.row.flat.data, before)
+    assert torch.allclose(agent.row.flat.data, other.row.flat.data, atol=1e-4)
 
 
 @pytest.mark.parametrize("lanes", [2, 3])
@@ -123,7 +123,7 @@ def test_checkpoints_move_between_devices(tmp_path):
     there.practise([world.unaltered()], 200, seed=0, report=quiet)
     there.save(tmp_path)
     here.load(tmp_path)
-    assert torch.equal(here.row.whole, there.row.whole.cpu())
+    assert torch.equal(here.row.flat, there.row.flat.cpu())
     here.practise([world.unaltered()], 100, seed=1, report=quiet)
 
 

@@ -228,9 +228,9 @@ def test_networks_without_channels_are_refused(channels):
 
 def test_a_practice_of_nothing_changes_nothing():
     agent = PPO(Slots(), PPOOptions(**SMALL))
-    before = agent.row.whole.detach().clone()
+    before = agent.row.flat.detach().clone()
     (outcome,) = agent.practise([Slots().unaltered()], 0, seed=0, report=quiet)
-    assert (outcome.attempts, outcome.spent, agent.rollouts) == (0, 0, 0) and torch.equal(before, agent.row.whole)
+    assert (outcome.attempts, outcome.spent, agent.rollouts) == (0, 0, 0) and torch.equal(before, agent.row.flat)
 
 
 @pytest.mark.parametrize("words", ["CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"])
@@ -276,7 +276,7 @@ def test_books_over_a_stretch_equal_books_step_by_step():
 
 
 def weights(agent):
-    return agent.row.whole.detach().clone()
+    return agent.row.flat.detach().clone()
 
 
 def test_observations_read_where_a_world_keeps_them_are_those_it_hands_out(monkeypatch):
@@ -288,7 +288,7 @@ def test_observations_read_where_a_world_keeps_them_are_those_it_hands_out(monke
         agent = PPO(world, PPOOptions(environments=4, steps=16, minibatches=2, workers=1, device="cpu"))
         for seed in range(2):
             agent.practise([world.unaltered()], 256, seed=seed, report=quiet)
-        found.append((agent.row.whole.detach().clone(), agent.scene.arrays[f"seen.{next(iter(agent.parts))}"]))
+        found.append((agent.row.flat.detach().clone(), agent.scene.arrays[f"seen.{next(iter(agent.parts))}"]))
     assert torch.equal(found[0][0], found[1][0]) and np.array_equal(found[0][1], found[1][1])
 
 

@@ -70,7 +70,7 @@ def test_lanes_move_results_by_rounding_only():
         agent = PPO(Slots(), PPOOptions(**SMALL, workers=lanes, greedy=True))
         agent.network.policy.draw_noise = lambda rng, shape: np.full((*shape, 1), 0.5, np.float32)
         agent.practise([Slots().unaltered()], 64, seed=0, report=quiet)
-        weights.append(agent.row.whole.detach().clone())
+        weights.append(agent.row.flat.detach().clone())
     assert torch.allclose(*weights, atol=1e-4)
 
 

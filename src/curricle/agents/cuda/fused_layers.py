@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from curricle.agents.cuda import kernels
 from curricle.agents.cuda import norm_kernels as norms
-from curricle.agents.cuda.hardware import matmul_weight
+from curricle.agents.networks.flat_parameters import matmul_weight
 
 if TYPE_CHECKING:
     from curricle.agents.networks.encoders import Layer, Stage
@@ -50,7 +50,7 @@ class _Entered(torch.autograd.Function):
         padded = torch.empty(n, 2 * high + 4, 2 * wide + 4, PIXEL, dtype=kind, device=x.device)
         picture = {"HEIGHT": height, "WIDTH": width, "PIXEL": PIXEL}
         kernels.pad[_grid(padded)](x.contiguous(), padded, COLOURS=colours, BLOCK=1024, **picture)
-        taps = weight.permute(0, 2, 3, 1).contiguous()  # filters of a row lie so (`hardware.FlatParameters`)
+        taps = weight.permute(0, 2, 3, 1).contiguous()  # filters lie so already (`FlatParameters`)
         y = torch.empty((n, high, wide, channels), dtype=kind, device=x.device)
         place = torch.empty_like(y, dtype=torch.int8)
         shape = {"C": channels, "WIDE": max(16, channels), **picture, **_tile(kind)}

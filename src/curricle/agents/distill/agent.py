@@ -20,7 +20,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from curricle.agents.cuda.hardware import CudaGraph, GraphPool, bf16_autocast
+from curricle.agents.cuda.graphs import CudaGraph, GraphPool
+from curricle.agents.devices import bf16_autocast
 from curricle.agents.distill.matching import match
 from curricle.agents.distill.window import Episode, Rows, Size, Window, capacity, matching, prediction, roomy
 from curricle.agents.networks.encoders import Layer, Network, dense

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from curricle.agents.cuda.hardware import matmul_weight
 from curricle.agents.networks.embedding_bag import bag
+from curricle.agents.networks.flat_parameters import matmul_weight
 from curricle.agents.networks.heads import Categorical, Gaussian, ValueNormaliser, head
 from curricle.agents.networks.spaces import InputSpec
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from curricle.agents.cuda.hardware import HAS_TRITON
+from curricle.agents.devices import use_fused_kernels
 
 
 def mean(values: Tensor, times: Tensor | None = None) -> Tensor:
@@ -34,10 +34,10 @@ class ValueNormaliser(nn.Module):
 
     def watch(self, targets: Tensor, times: Tensor | None = None) -> None:
         """Take a minibatch of targets in, each as often as `times` says; on a GPU in one kernel if all count once."""
-        if targets.is_cuda and HAS_TRITON and times is None:
-            from curricle.agents.cuda.kernels import watch
+        if use_fused_kernels(targets) and times is None:
+            from curricle.agents.cuda.fused_ppo import update_moments
 
-            watch[(1,)](targets, self.moments, len(targets), 1 - self.keep, BLOCK=1024)
+            update_moments(targets, self.moments, 1 - self.keep)
             return
         seen = torch.stack([mean(targets, times), mean(targets * targets, times), torch.ones_like(targets[0])])
         self.moments.lerp_(seen, 1 - self.keep)

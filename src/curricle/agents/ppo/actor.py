@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from curricle.agents.cuda.hardware import CudaGraph, bf16_autocast
+from curricle.agents.cuda.graphs import CudaGraph
+from curricle.agents.devices import bf16_autocast
 from curricle.agents.networks.encoders import Network, Observations
 from curricle.agents.ppo.lane import Sight
 from curricle.agents.ppo.rollout import Rollout

@@ -19,20 +19,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from curricle.agent import Agent, Report
-from curricle.agents.cuda.hardware import (
-    CudaGraph,
-    FlatParameters,
-    PendingMetrics,
-    bf16_autocast,
-    can_fork,
-    choose_device,
-    keep_freed_memory,
-    keeps_bf16_copy,
-    single_thread,
-    to_device,
-)
+from curricle.agents.cuda.graphs import CudaGraph
+from curricle.agents.cuda.memory import PendingMetrics
+from curricle.agents.devices import bf16_autocast, can_fork, choose_device, keep_freed_memory, single_thread, to_device
 from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
 from curricle.agents.networks.encoders import Network
+from curricle.agents.networks.flat_parameters import FlatParameters
 from curricle.agents.networks.spaces import Arrays, check_actions, input_specs
 from curricle.agents.parallel.workers import WorkerGroup, run_workers, shared_memory
 from curricle.agents.ppo.actor import Actor
@@ -109,17 +101,17 @@ class PPO(Agent):
         o = self.options
         on_gpu = self.device.type == "cuda"
         self.actor = Actor(self.network, self.device, bf16=o.bf16)
-        self.row = FlatParameters(self.network, bf16_copies=keeps_bf16_copy(self.device, o.bf16))
-        self.row.whole.grad = torch.zeros_like(self.row.whole)
+        self.row = FlatParameters(self.network, bf16_copies=on_gpu and o.bf16)
+        self.row.flat.grad = torch.zeros_like(self.row.flat)
         self.adams = {
-            name: torch.optim.Adam([self.row.whole], lr=o.learning_rate, fused=True, capturable=on_gpu)
+            name: torch.optim.Adam([self.row.flat], lr=o.learning_rate, fused=True, capturable=on_gpu)
             for name in self.optimisers
         }
         for adam in self.adams.values():
             adam.step()  # on a zero gradient: makes the optimiser's state and moves nothing
-            for value in adam.state[self.row.whole].values():
+            for value in adam.state[self.row.flat].values():
                 value.zero_()
-        self._slopes = [shared_memory(torch.zeros_like(self.row.whole.data)) for _ in range(o.workers)]
+        self._slopes = [shared_memory(torch.zeros_like(self.row.flat.data)) for _ in range(o.workers)]
 
     # -- the contract ----------------------------------------------------------------------------------------------
 
@@ -186,7 +178,7 @@ class PPO(Agent):
         """Take up what `arrays` gave."""
         given = {name: torch.from_numpy(arrays[f"network.{name}"].copy()) for name in self.network.state_dict()}
         self.network.load_state_dict(given)
-        self.row.settle()
+        self.row.refresh_bf16_copy()
         for name, tensor in self._moments().items():
             tensor.copy_(torch.from_numpy(arrays[name].copy()))
         self.rollouts = state["rollouts"]
@@ -197,13 +189,13 @@ class PPO(Agent):
 
     def _moments(self) -> dict[str, Tensor]:
         """The state of the optimisers."""
-        states = {name: adam.state[self.row.whole] for name, adam in self.adams.items()}
+        states = {name: adam.state[self.row.flat] for name, adam in self.adams.items()}
         return {f"{name}.{key}": tensor for name, state in states.items() for key, tensor in state.items()}
 
     def moving(self) -> list[Tensor]:
         """What a step of learning changes."""
         bf16_copy = [] if self.row.bf16_copy is None else [self.row.bf16_copy]
-        return [self.row.whole.data, *bf16_copy, self.network.scale.moments, *self._moments().values()]
+        return [self.row.flat.data, *bf16_copy, self.network.scale.moments, *self._moments().values()]
 
     # -- rollout ---------------------------------------------------------------------------------------------------
 
@@ -278,7 +270,7 @@ class PPO(Agent):
         course.returns = course.tally.stretch(r.rewards[:steps], r.ended[:steps], r.shown[:steps])
         course.extra = self.also(course, done)
         means = course.figures / max(course.minibatches, 1)
-        course.told = PendingMetrics(torch.cat([means, self.row.whole.isfinite().all()[None].to(means)]))
+        course.told = PendingMetrics(torch.cat([means, self.row.flat.isfinite().all()[None].to(means)]))
         self.network.watch({name: tensor[:steps] for name, tensor in r.seen.items()})
         if self.device.type == "cpu":
             self._tell(course, done)
@@ -371,4 +363,4 @@ class PPO(Agent):
         course.minibatches += len(batches)
 
     def _step(self, gradient: Tensor, optimiser: str = "adam") -> None:
-        self.row.descend(gradient, self.adams[optimiser], self.options.max_grad_norm)
+        self.row.clip_and_step(gradient, self.adams[optimiser], self.options.max_grad_norm)

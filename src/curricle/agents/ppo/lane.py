@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from curricle.agents.cuda.hardware import PinnedMemory
+from curricle.agents.cuda.memory import PinnedMemory
 from curricle.agents.networks.encoders import Network, Observations
 from curricle.agents.networks.spaces import Arrays, final, split
 from curricle.agents.ppo.rollout import Cut, Rollout, dtype_of

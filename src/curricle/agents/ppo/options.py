@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from curricle.agents.cuda.hardware import Device
+from curricle.agents.devices import Device
 from curricle.records import Options
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from curricle.agents.cuda.hardware import bf16_autocast
+from curricle.agents.devices import bf16_autocast
 from curricle.agents.networks.encoders import Network
 from curricle.agents.networks.spaces import split
 from curricle.seeds import generator

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from curricle.agent import Report
-from curricle.agents.cuda.hardware import PendingMetrics
+from curricle.agents.cuda.memory import PendingMetrics
 from curricle.agents.episodes import Tally
 from curricle.agents.networks.heads import Categorical, Gaussian
 from curricle.agents.networks.spaces import Arrays

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from curricle.agents.cuda.hardware import HAS_TRITON, to_device
+from curricle.agents.devices import to_device, use_fused_kernels
 from curricle.agents.networks.encoders import Network
 from curricle.agents.networks.spaces import Arrays, InputSpec
 from curricle.agents.parallel.workers import shared_memory
@@ -58,11 +58,13 @@ class Rollout:
             who = [one.who for one in cut]
             tensors = {name: torch.from_numpy(array).to(self.device) for name, array in seen.items()}
             rewards[at, who] += gamma * look_on(tensors, self.memory[at, who]).cpu().numpy()
-        if self.device.type == "cuda" and HAS_TRITON:  # a GPU is still at the last looks, and need not be waited for
+        if use_fused_kernels(self.values):  # a GPU is still at the last looks, and need not be waited for
+            from curricle.agents.cuda.fused_ppo import fill_advantages
+
             got, ended = (
                 to_device(torch.from_numpy(some), self.device) for some in (rewards, self.ended[:steps].copy())
             )
-            gae_on_gpu(got, ended, self.values, self.advantages, self.returns, gamma, trace)
+            fill_advantages(got, ended, self.values, self.advantages, self.returns, gamma, trace)
             return
         values = self.values[: steps + 1].cpu().numpy()
         advantages = gae(rewards, values, self.ended[:steps], gamma, trace)
@@ -92,18 +94,6 @@ def gae(
     for t in range(len(deltas) - 1, -1, -1):
         later = advantages[t] = deltas[t] + fade[t] * later
     return np.asarray(advantages, np.float32)
-
-
-def gae_on_gpu(
-    rewards: Tensor, ended: Tensor, values: Tensor, advantages: Tensor, returns: Tensor, gamma: float, trace: float
-) -> None:
-    """The same on a GPU, in one kernel, with advantages brought to one scale; the last two are filled in."""
-    from curricle.agents.cuda.kernels import judge
-
-    steps, count = rewards.shape
-    block = min(1024, max(32, 1 << (count - 1).bit_length()))
-    shape = {"BLOCK": block, "num_warps": min(8, block // 32)}  # one thread a number, or several numbers a thread
-    judge[(1,)](rewards, ended, values, advantages, returns, steps, count, gamma, gamma * trace, **shape)
 
 
 def picked(tensor: Tensor, rows: Tensor) -> Tensor:
