@@ -100,7 +100,7 @@ def updates(causal: CausalModel, options: LearningOptions, args: argparse.Namesp
     def rollout(slots: Any) -> list[Attempt]:
         made = []
         for number, _ in enumerate(slots):
-            prompt = [5 + number // options.group] * args.prompt
+            prompt = [5 + number // options.group_size] * args.prompt
             one = Attempt(task, 0, prompt, ids=[6] * args.new, mask=[1] * args.new)
             one.verdict = Verdict(reward=float(number % 2))
             made.append(one)
@@ -213,7 +213,9 @@ def main() -> None:
     if args.table:
         return table(args.table)
     tasks = max(1, args.rows // 8)
-    options = LearningOptions(model=args.model, lora=args.lora, tasks=tasks, micro=args.micro, most_tokens=args.new)
+    options = LearningOptions(
+        model=args.model, lora=args.lora, tasks_per_update=tasks, microbatch_size=args.micro, max_tokens=args.new
+    )
     causal = CausalModel(options, "benchmark", 0)
     result = {"rollouts": rollouts(causal, args), "updates": updates(causal, options, args)}
     result["imitation"] = imitation(causal, args)

@@ -36,7 +36,14 @@ class Store(TaskWorld):
     skills = (Skill(name="add", eased_by={"told": 1.0}), Skill(name="look", eased_by={"told": 0.0, "changes": 1}))
     guide = "A task asks for changes of a store. Those that name the new number only take a look before each change."
     suggests = {
-        "agent": {"id": "grpo", "lora": 16, "learning_rate": 1e-4, "most_tokens": 12, "turns": 10, "warm": 20},
+        "agent": {
+            "id": "grpo",
+            "lora": 16,
+            "learning_rate": 1e-4,
+            "max_tokens": 12,
+            "max_turns": 10,
+            "imitation_updates": 20,
+        },
         "designer": {"id": "language", "lora": 16, "learning_rate": 1e-4, "aim": "task", "n": 10},
         "schedule": {"cycles": 10, "designs": 8, "per_cycle": 256, "ratio": "1:1", "final": 0, "test_episodes": 8},
     }

@@ -31,7 +31,7 @@ class Sums(TaskWorld):
     skills = (Skill(name="plus", eased_by={"signs": "plus"}), Skill(name="minus", eased_by={"signs": "minus"}))
     guide = "A task is a sum of whole numbers; the answer is one number. More and longer numbers are harder."
     suggests = {
-        "agent": {"id": "grpo", "lora": 16, "learning_rate": 1e-4, "most_tokens": 16},
+        "agent": {"id": "grpo", "lora": 16, "learning_rate": 1e-4, "max_tokens": 16},
         "designer": {"id": "language", "lora": 16, "learning_rate": 1e-4, "aim": "task", "n": 10},
         "schedule": {"cycles": 10, "designs": 8, "per_cycle": 128, "ratio": "1:0", "final": 0, "test_episodes": 8},
     }

@@ -174,7 +174,14 @@ class TaskWorld(World):
     """
 
     suggests: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "agent": {"id": "grpo", "lora": 16, "learning_rate": 1e-4, "most_tokens": 48, "tasks": 2, "micro": 2},
+        "agent": {
+            "id": "grpo",
+            "lora": 16,
+            "learning_rate": 1e-4,
+            "max_tokens": 48,
+            "tasks_per_update": 2,
+            "microbatch_size": 2,
+        },
         "designer": {
             "id": "language",
             "lora": 16,

@@ -4,6 +4,7 @@ import pytest
 from helpers.paths import VAULT
 
 from curricle.agents.distill.agent import DistillOptions
+from curricle.agents.grpo import GRPOOptions
 from curricle.agents.ppo.options import PPOOptions
 from curricle.agents.tabular import TabularOptions
 from curricle.config import override, resolve
@@ -22,10 +23,26 @@ OLD_NAMES = {
         "hold_value": 0.5,
         "most": 2,
     },
+    "grpo": {
+        "rate": 0.1,
+        "decay": 0.1,
+        "group": 4,
+        "tasks": 2,
+        "micro": 2,
+        "kl": 0.1,
+        "entropy": 0.1,
+        "most_tokens": 9,
+        "warm": 2,
+        "warm_tasks": 3,
+        "warm_rate": 0.1,
+        "turns": 2,
+        "replay": 0.5,
+        "pool": 9,
+    },
 }
 
 
-@pytest.mark.parametrize("kind", [TabularOptions, PPOOptions, DistillOptions])
+@pytest.mark.parametrize("kind", [TabularOptions, PPOOptions, DistillOptions, GRPOOptions])
 def test_every_new_name_is_an_option(kind):
     renamed = kind.every_renamed()
     assert set(renamed.values()) <= set(kind.model_fields)

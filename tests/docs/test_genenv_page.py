@@ -67,7 +67,14 @@ def test_genenv_tools_run(script, tmp_path):
     plain = config.load(str(ROOT / "configs" / "genenv-small.toml"))
     out, work = str(tmp_path / "out.jsonl"), str(tmp_path / "runs")
     go = ["--out", out, "--work", work, "--seeds", "0", "--arms", "before", "genenv"]
-    sets = ["--set", *SMALL, *tiny_players(plain), "schedule.test_episodes=2", "schedule.final=0", "agent.warm=1"]
+    sets = [
+        "--set",
+        *SMALL,
+        *tiny_players(plain),
+        "schedule.test_episodes=2",
+        "schedule.final=0",
+        "agent.imitation_updates=1",
+    ]
     sets.append('designer.text="required"')
     assert "minutes are over" in script("experiments/common/genenv.py", *go, "--minutes", "0", *sets)
     known = runpy.run_path(GENENV_SCRIPT)
@@ -111,8 +118,8 @@ def test_the_experiments_try_each_design_often_enough(world, monkeypatch):
 def often_enough(found, alone=False):
     """Whether each design has n tries, though old tasks take now more, now fewer (four deviations) of the practice."""
     schedule, designer, agent = found.schedule, found.designer_options, found.agent_options
-    tasks = schedule.designed // agent.group
-    new = tasks * (1 - agent.replay) - 4 * math.sqrt(tasks * agent.replay * (1 - agent.replay))
-    assert int(new) // schedule.designs * agent.group >= designer.n
+    tasks = schedule.designed // agent.group_size
+    new = tasks * (1 - agent.replay_share) - 4 * math.sqrt(tasks * agent.replay_share * (1 - agent.replay_share))
+    assert int(new) // schedule.designs * agent.group_size >= designer.n
     assert schedule.original == (0 if alone else schedule.designed)
     assert designer.n not in range(1, 10) or designer.n == 5, "else only p = 1/2 lies in the band"

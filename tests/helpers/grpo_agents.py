@@ -7,7 +7,15 @@ from curricle.llm.generate.sampling import Reply
 
 
 def agent(world=None, **options):
-    given = {"model": tiny(), "device": "cpu", "most_tokens": 4, "tasks": 2, "group": 4, "micro": 8, **options}
+    given = {
+        "model": tiny(),
+        "device": "cpu",
+        "max_tokens": 4,
+        "tasks_per_update": 2,
+        "group_size": 4,
+        "microbatch_size": 8,
+        **options,
+    }
     return GRPO(world or Pick(), GRPOOptions(**given))
 
 

@@ -21,11 +21,11 @@ def tiny_players(plain):
     mine = {part: set(type(o).model_fields) for part, o in options.items() if "lora" in type(o).model_fields}
     if not any(mine.values()):
         return []
-    few = {"model": tiny(), "group": 4, "tasks": 2, "micro": 8, "most_tokens": 4, "sample_batch": 16}
+    few = {"model": tiny(), "group_size": 4, "tasks_per_update": 2, "max_tokens": 4, "sample_batch": 16}
     few |= {"microbatch_size": 8, "max_text_tokens": 4}
     pairs = [f"{part}.{name}={value}" for part, known in mine.items() for name, value in few.items() if name in known]
     for part, known in mine.items():
-        for name in ("warm", "imitation_passes"):
+        for name in ("imitation_updates", "imitation_passes"):
             if name in known and getattr(options[part], name):
                 pairs.append(f"{part}.{name}=1")
     few = ["schedule.per_cycle=16", "schedule.designs=2", "schedule.cycles=2", "schedule.final=0"]

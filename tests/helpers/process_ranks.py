@@ -98,18 +98,18 @@ class Talkative(GRPO):
 def making(about):
     given = {
         "device": "cpu",
-        "most_tokens": 4,
-        "turns": 2,
+        "max_tokens": 4,
+        "max_turns": 2,
         "learning_rate": 1e-2,
-        "entropy": 0.0,
-        "tasks": 3,
-        "group": 4,
+        "entropy_coef": 0.0,
+        "tasks_per_update": 3,
+        "group_size": 4,
     }
     kind, world = (Talkative, Uneven()) if about.get("sampler") == "trl" else (Scripted, Steps())
     kind, world = (GRPO, Pick()) if about.get("sampler") == "plain" else (kind, world)
-    world = Solved() if about.get("warm") else world
+    world = Solved() if about.get("imitation_updates") else world
     options = {name: value for name, value in about.items() if name not in ("begin", "environment")}
-    return lambda: kind(world, GRPOOptions(**{**given, "micro": 2, **options}))
+    return lambda: kind(world, GRPOOptions(**{**given, "microbatch_size": 2, **options}))
 
 
 def updates(about, folder):

@@ -26,8 +26,12 @@ def small(cls):
     fields = cls.Options.model_fields
     if "model" not in fields or "lora" not in fields:
         return cls
-    words = {name: (int, 6) for name in ("most_tokens", "max_text_tokens") if name in fields}
-    words |= {"max_rounds": (int, 1), "oversample": (float, 1.0)} if "max_rounds" in fields else {"micro": (int, 64)}
+    words = {name: (int, 6) for name in ("max_tokens", "max_text_tokens") if name in fields}
+    words |= (
+        {"max_rounds": (int, 1), "oversample": (float, 1.0)}
+        if "max_rounds" in fields
+        else {"microbatch_size": (int, 64)}
+    )
     options = create_model("Options", __base__=cls.Options, model=(str, Field(default_factory=tiny)), **words)
     return type(cls.__name__, (cls,), {"Options": options})
 

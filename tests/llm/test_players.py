@@ -361,9 +361,9 @@ def test_an_error_of_a_world_is_not_taken_for_trls():
 
 
 def test_replies_as_long_as_the_model_can_look_are_refused():
-    with pytest.raises(AgentError, match=r"most_tokens = 8192 leaves no room.*looks at 8192 tokens"):
-        agent(most_tokens=8192)
-    agent(most_tokens=8191)
+    with pytest.raises(AgentError, match=r"max_tokens = 8192 leaves no room.*looks at 8192 tokens"):
+        agent(max_tokens=8192)
+    agent(max_tokens=8191)
 
 
 def test_a_checkpoint_of_another_model_is_named(tmp_path):

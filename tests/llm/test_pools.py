@@ -43,7 +43,7 @@ def test_the_pool_is_read_by_others(tmp_path):
 
 def test_the_pool_keeps_a_conversation_whole(tmp_path):
     """The world's turns stand between the agent's, as chat, so that TRL renders what was really said."""
-    one = agent(Steps(), turns=3)
+    one = agent(Steps(), max_turns=3)
     scripted(one, *["cat"] * 8, *["fog"] * 8)  # eight tries, two turns each
     one.practise([Steps().unaltered()], 8, seed=0, report=quiet)
     one.save(tmp_path)
@@ -66,7 +66,7 @@ def test_a_pool_of_before_conversations_were_kept_is_still_read(tmp_path):
 
 
 def test_the_pool_keeps_the_newest_tasks():
-    one, world = agent(pool=3, tasks=5), Pick()
+    one, world = agent(pool_size=3, tasks_per_update=5), Pick()
     scripted(one, "a", "c")
     noted = [world.setting({"note": note}).values for note in ("one", "two", "three", "four", "five")]
     designs = [world.unaltered().model_copy(update={"setting": values}) for values in noted]

@@ -63,7 +63,7 @@ def test_a_hand_computed_gradient(launched, tmp_path):
 
     At the first update the odds have not moved, so the clipped ratio is 1 and its gradient that of the log-probability.
     """
-    about = {"kl": 0.0, "tasks": 1, "group": 4, "micro": 1}
+    about = {"kl_coef": 0.0, "tasks_per_update": 1, "group_size": 4, "microbatch_size": 1}
     folder = launched(2, updates, about, tmp_path / "both")
     agent = making({"model": tiny(), **about})()
     agent.rows = 4
@@ -87,12 +87,12 @@ def test_a_hand_computed_gradient(launched, tmp_path):
 
 def test_ranks_whose_conversations_differ_in_length_draw_together(launched, tmp_path):
     """TRL may gather prompts over all ranks (vLLM): whoever is done earlier draws for nothing until all are."""
-    folder = launched(2, ended, {"sampler": "trl", "turns": 3}, tmp_path / "both")
+    folder = launched(2, ended, {"sampler": "trl", "max_turns": 3}, tmp_path / "both")
     assert (folder / "drawn").read_text() == "12 4", "a first turn, two that only the other rank has, and the end"
 
 
 def test_ranks_answer_the_same_task_each_in_its_own_way(launched, tmp_path):
-    folder = launched(2, varied, {"sampler": "plain", "tasks": 1}, tmp_path / "both")
+    folder = launched(2, varied, {"sampler": "plain", "tasks_per_update": 1}, tmp_path / "both")
     ids = json.loads((folder / "ids.json").read_text())
     assert len(ids) == 4 and ids[:2] != ids[2:]
 
@@ -103,10 +103,10 @@ PLAIN = {
     "agent": {
         "id": "grpo",
         "device": "cpu",
-        "most_tokens": 4,
-        "tasks": 2,
-        "group": 4,
-        "micro": 4,
+        "max_tokens": 4,
+        "tasks_per_update": 2,
+        "group_size": 4,
+        "microbatch_size": 4,
         "learning_rate": 1e-2,
     },
     "schedule": {
@@ -178,7 +178,12 @@ def test_the_papers_run_begins_on_several_ranks(tmp_path):
     """All weights of both players, tasks in words: only the models and the length are smaller than in the file."""
     few = ["cycles=1", "designs=2", "per_cycle=32", "save_every=16", "test_seeds=1", "test_episodes=2"]
     small = [f"{player}.model={tiny()}" for player in ("agent", "designer")]
-    small += ["agent.tasks=2", "agent.most_tokens=4", "designer.max_text_tokens=8", *(f"schedule.{one}" for one in few)]
+    small += [
+        "agent.tasks_per_update=2",
+        "agent.max_tokens=4",
+        "designer.max_text_tokens=8",
+        *(f"schedule.{one}" for one in few),
+    ]
     words = [word for pair in small for word in ("--set", pair)]
     path, folder = str(paths.ROOT / "configs" / "genenv-7b.toml"), tmp_path / "runs" / "seven"
     process = torchrun(tmp_path, tmp_path / "runs", "run", path, "--out", str(folder), *words)
@@ -198,7 +203,7 @@ def test_a_designer_may_ask_for_another_agent(launched, tmp_path):
     """One that is made, practised and dropped, beside the agent of the run, on all ranks."""
     agent, designer = (
         {**PLAIN["agent"], "model": tiny()},
-        {"id": "easy_to_hard", "validation_practice": 8, "candidates": 4},
+        {"id": "easy_to_hard", "of": "random", "validation_practice": 8, "candidates": 4},
     )
     plain = {**PLAIN, "agent": agent, "designer": designer}
     folder = launched(2, whole_run, {"run": plain}, tmp_path / "whole") / "run"
@@ -208,8 +213,14 @@ def test_a_designer_may_ask_for_another_agent(launched, tmp_path):
 def test_refusals_name_the_value_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(ranks, "count", lambda: 2)
     model = {"model": tiny(), "device": "cpu"}
-    plain = {**PLAIN, "designer": {"id": "random"}, "agent": {"id": "grpo", **model, "group": 3, "tasks": 5}}
-    with pytest.raises(AgentError, match=r"group \* tasks = 3 \* 5 = 15 rollouts .* evenly over 2 ranks"):
+    plain = {
+        **PLAIN,
+        "designer": {"id": "random"},
+        "agent": {"id": "grpo", **model, "group_size": 3, "tasks_per_update": 5},
+    }
+    with pytest.raises(
+        AgentError, match=r"group_size \* tasks_per_update = 3 \* 5 = 15 rollouts .* evenly over 2 ranks"
+    ):
         config.start(config.resolve(plain), tmp_path / "run")
     for options, words in (
         (
@@ -219,7 +230,10 @@ def test_refusals_name_the_value_before_anything_is_written(tmp_path, monkeypatc
         ({"trl": {"fsdp_config": {"version": 2}}}, "'version': 2}} does nothing without fsdp = true"),
         ({"trl": {"fsdp": True, "fsdp_config": {"version": 1}}}, "'fsdp': True}, version 1 of FSDP: .* use version 2"),
         ({"trl": {"fsdp": True, "fsdp_config": {"cpu_ram_efficient_loading": True}}}, "only one rank .* leave it out"),
-        ({"trl": {"fsdp": True}, "lora": 4, "warm": 2}, "'fsdp': True}, warm = 2, lora = 4: .* or leave FSDP out"),
+        (
+            {"trl": {"fsdp": True}, "lora": 4, "imitation_updates": 2},
+            "'fsdp': True}, imitation_updates = 2, lora = 4: .* or leave FSDP out",
+        ),
     ):
         with pytest.raises(AgentError, match=words):
             GRPO(Pick(), GRPOOptions(**model, **options))

@@ -17,8 +17,15 @@ from curricle.records import Message, Verdict
 
 @pytest.mark.parametrize(("lora", "spread"), [(0, 0.02), (4, 0.5)])
 def test_a_tiny_model_learns_to_say_the_right_kind_of_letter(lora, spread):
-    options = {"model": tiny(spread), "lora": lora, "learning_rate": 1e-2, "tasks": 4, "group": 8, "micro": 32}
-    one, home = agent(**options, most_tokens=1, test_temperature=1.0), Pick().unaltered()
+    options = {
+        "model": tiny(spread),
+        "lora": lora,
+        "learning_rate": 1e-2,
+        "tasks_per_update": 4,
+        "group_size": 8,
+        "microbatch_size": 32,
+    }
+    one, home = agent(**options, max_tokens=1, test_temperature=1.0), Pick().unaltered()
     brief(one)
     (before,) = one.measure([home], [1], 160)
     one.practise([home], 1440, seed=1, report=quiet)
@@ -33,7 +40,7 @@ def test_practice_in_parts_with_a_checkpoint_between_is_practice_in_one(lora, tm
         Pick().unaltered(),
         Pick().unaltered().model_copy(update={"setting": Pick().setting({"letter": "b"}).values}),
     ]
-    options = {"model": tiny(curt=True), "lora": lora, "learning_rate": 1e-2, "replay": 0.3, "iterations": 2}
+    options = {"model": tiny(curt=True), "lora": lora, "learning_rate": 1e-2, "replay_share": 0.3, "iterations": 2}
     one, other = agent(**options), agent(**options)
     assert sum(outcome.successes for outcome in one.practise(designs, 24, seed=1, report=quiet)) and len(one.pool) == 2
     one.save(make(tmp_path / "one"))
@@ -75,29 +82,29 @@ def test_parts_of_a_practice_go_on_by_turns_where_the_last_one_stopped(resumed, 
 
 
 def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(tmp_path, monkeypatch):
-    options = {"learning_rate": 1e-2, "tasks": 4, "group": 4, "turns": 2}
+    options = {"learning_rate": 1e-2, "tasks_per_update": 4, "group_size": 4, "max_turns": 2}
     shares = []
     for warm in (0, 24):
-        one, told = agent(Solved(), warm=warm, **options), []
+        one, told = agent(Solved(), imitation_updates=warm, **options), []
         shares.append(one.measure([Solved().unaltered()], [1], 16)[0].rate)
         assert one.warmed == warm
     assert shares[1] == 1.0 > shares[0]
     one.save(make(tmp_path / "one"))
-    other = agent(Solved(), warm=24, **options)
+    other = agent(Solved(), imitation_updates=24, **options)
     other.load(tmp_path / "one")
     before = [p.clone() for _, p in other.causal.trained()]
     assert other.measure([Solved().unaltered()], [1], 16)[0].rate == 1.0
     assert all(torch.equal(a, b) for a, (_, b) in zip(before, other.causal.trained(), strict=True)), "only once"
-    slow = agent(Solved(), warm=1, warm_rate=1e-9, **options)
+    slow = agent(Solved(), imitation_updates=1, imitation_learning_rate=1e-9, **options)
     was = [p.clone() for _, p in slow.causal.trained()]
     slow.measure([Solved().unaltered()], [1], 1)
     assert all(torch.allclose(a, b, atol=1e-7) for a, (_, b) in zip(was, slow.causal.trained(), strict=True))
     assert slow.causal.optimizer.param_groups[0]["lr"] == options["learning_rate"]
-    fresh = agent(Solved(), warm=2, **options)
+    fresh = agent(Solved(), imitation_updates=2, **options)
     fresh.practise([Solved().unaltered()], 16, seed=0, report=lambda done, seen: told.append((done, seen)))
     assert [list(seen) for done, seen in told[:2]] == [["practice/warmed", "practice/warm_loss"]] * 2
     assert told[0][0] == 0
-    few, asked = agent(Solved(), warm=2, warm_tasks=3, **options), []
+    few, asked = agent(Solved(), imitation_updates=2, imitation_tasks=3, **options), []
     draw = few.tasks.draw
     monkeypatch.setattr(few.tasks, "draw", lambda setting, n, seed: asked.append(n) or draw(setting, n, seed))
     few.measure([Solved().unaltered()], [1], 5)
@@ -107,7 +114,17 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
 @pytest.mark.parametrize("lora", [0, 4])
 def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
     """KL is measured from there, in practice, in origin() and after a restart; else it would unlearn the warm-up."""
-    options, seen = {"lora": lora, "learning_rate": 1e-2, "tasks": 4, "group": 4, "turns": 2, "warm": 6}, []
+    options, seen = (
+        {
+            "lora": lora,
+            "learning_rate": 1e-2,
+            "tasks_per_update": 4,
+            "group_size": 4,
+            "max_turns": 2,
+            "imitation_updates": 6,
+        },
+        [],
+    )
     one, other, home = agent(Solved(), **options), agent(Solved(), **options), Solved().unaltered()
     prompt = torch.tensor([[5, 6, 7]])
 
@@ -144,7 +161,7 @@ def test_the_words_of_a_world_weigh_nothing_however_unlikely():
 
 @pytest.mark.parametrize("how", ["practice", "imitation"])
 def test_an_update_that_is_no_number_stops_the_run(how):
-    one = agent(Solved(), learning_rate=1e-2, turns=2, warm=int(how == "imitation"))
+    one = agent(Solved(), learning_rate=1e-2, max_turns=2, imitation_updates=int(how == "imitation"))
     next(p for _, p in one.causal.trained()).data.fill_(float("nan") if how == "imitation" else 1e30)
     with pytest.raises((AgentError, ModelError), match=r"an update came out as .*Lower learning_rate, 0.01"):
         one.practise([Solved().unaltered()], 8, seed=0, report=quiet)
@@ -154,9 +171,11 @@ def test_running_out_of_memory_is_told_in_words(monkeypatch):
     def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
 
-    one = agent(Solved(), turns=2, warm=1)
+    one = agent(Solved(), max_turns=2, imitation_updates=1)
     monkeypatch.setattr("curricle.llm.models.regression.token_logits", full)
-    with pytest.raises(ModelError, match=r"grpo-v1 ran out of memory; lower its micro: CUDA out of memory\. Tried"):
+    with pytest.raises(
+        ModelError, match=r"grpo-v1 ran out of memory; lower its microbatch_size: CUDA out of memory\. Tried"
+    ):
         one.measure([Solved().unaltered()], [1], 1)
     other = agent()
     monkeypatch.setattr(other.causal.model, "forward", full)
@@ -165,8 +184,8 @@ def test_running_out_of_memory_is_told_in_words(monkeypatch):
 
 
 def test_solutions_are_needed_for_that_and_only_the_agents_own_turns_are_learnt():
-    with pytest.raises(AgentError, match=r"pick-v1 gave none.*curricle check.* warm = 0"):
-        agent(warm=1).measure([Pick().unaltered()], [1], 1)
+    with pytest.raises(AgentError, match=r"pick-v1 gave none.*curricle check.* imitation_updates = 0"):
+        agent(imitation_updates=1).measure([Pick().unaltered()], [1], 1)
     one = agent(Solved())
     example = solved(Solved(), Solved().tasks(Solved.Setting(), 1, 0)[0], one.causal, 4, 2)
     said = [token for token, own in zip(example.reply, example.mask, strict=True) if own]
@@ -176,7 +195,7 @@ def test_solutions_are_needed_for_that_and_only_the_agents_own_turns_are_learnt(
 
 
 def test_what_goes_wrong_is_counted_and_stays_out_of_the_pool():
-    one, told = agent(turns=1), []
+    one, told = agent(max_turns=1), []
     scripted(one, "fog", None, "", "zoo")  # right, right but endless, empty, wrong
     (outcome,) = one.practise([Pick().unaltered()], 8, seed=0, report=lambda done, figures: told.append(figures))
     assert [kind(word) for word in ("fog", "on and on", "zoo")] == ["a", "a", "c"]
@@ -194,7 +213,7 @@ def test_what_goes_wrong_is_counted_and_stays_out_of_the_pool():
         def score(self, task, transcript):
             return Verdict(reward=0.0, valid=transcript[-1].content == "zoo")
 
-    formal = agent(Formal(), turns=1)
+    formal = agent(Formal(), max_turns=1)
     scripted(formal, "fog", "zoo")
     formal.practise([Pick().unaltered()], 8, seed=0, report=lambda done, figures: told.append(figures))
     assert told[-1]["practice/malformed"] == 0.5 and "practice/malformed" in told[0]
@@ -259,7 +278,7 @@ def test_a_verifier_that_gives_no_verdict_stops_the_run():
 
 
 def test_replay_draws_old_tasks_and_counts_them_for_nobody():
-    one, world = agent(replay=1.0), Pick()
+    one, world = agent(replay_share=1.0), Pick()
     scripted(one, "aye")
     (first,) = one.practise([world.unaltered()], 8, seed=0, report=quiet)
     assert first.attempts == first.spent == 8, "nothing to replay yet"
@@ -268,7 +287,7 @@ def test_replay_draws_old_tasks_and_counts_them_for_nobody():
 
 
 def test_old_tasks_take_no_designs_turn():
-    one, world = agent(replay=0.5), Pick()
+    one, world = agent(replay_share=0.5), Pick()
     scripted(one, "aye")
     designs = [
         world.unaltered().model_copy(update={"setting": world.setting({"letter": letter}).values}) for letter in "abc"
@@ -281,7 +300,7 @@ def test_old_tasks_take_no_designs_turn():
 
 
 def test_conversations_are_practised_with_credit_by_turn():
-    one, told = agent(Steps(), step_weight=1.0, turns=3, learning_rate=1e-3), []
+    one, told = agent(Steps(), step_weight=1.0, max_turns=3, learning_rate=1e-3), []
     scripted(one, "aye", "bee", "cat", "dot")
     one.practise([Steps().unaltered()], 16, seed=0, report=lambda done, figures: told.append(figures))
     assert told[-1]["practice/turns"] == 2.0 and told[-1]["practice/grad_norm"] > 0

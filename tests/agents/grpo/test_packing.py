@@ -87,7 +87,9 @@ def test_long_replies_share_a_sequence_with_few_others():
 @pytest.mark.parametrize(("batch", "longest"), [(None, 2048), (4, 2048), (None, 12)])
 def test_odds_entropies_and_gradients_are_those_of_the_rows_one_by_one(lora, batch, longest, monkeypatch):
     monkeypatch.setattr("curricle.agents.grpo.packing.LONGEST", longest)
-    options = LearningOptions(model=tiny(0.3), lora=lora, device="cpu", tasks=1, group=2, temperature=0.7)
+    options = LearningOptions(
+        model=tiny(0.3), lora=lora, device="cpu", tasks_per_update=1, group_size=2, temperature=0.7
+    )
     causal = CausalModel(options, "test", 0)
     with torch.no_grad():
         for _, p in causal.trained():
@@ -121,7 +123,15 @@ def test_an_update_is_the_same_packed_or_not(monkeypatch):
     found = []
     for packs in (True, False):
         monkeypatch.setattr("curricle.agents.grpo.trainer.packs", lambda model, packs=packs: packs)
-        options = LearningOptions(model=tiny(0.3), device="cpu", tasks=2, group=4, micro=8, learning_rate=1e-3, kl=0.1)
+        options = LearningOptions(
+            model=tiny(0.3),
+            device="cpu",
+            tasks_per_update=2,
+            group_size=4,
+            microbatch_size=8,
+            learning_rate=1e-3,
+            kl_coef=0.1,
+        )
         causal = CausalModel(options, "test", 0)
         grpo, told = Grpo(causal, options, _tries), []
         task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
@@ -138,8 +148,14 @@ def test_an_update_is_the_same_in_one_part_or_in_several(loss, entropy):
     """TRL takes a mean of entropy over each part, and one of figures over parts; here parts weigh what they hold."""
     found = []
     for micro in (8, 4, 1):
-        about = {"micro": micro, "learning_rate": 1e-3, "kl": 0.1, "entropy": entropy, "trl": {"loss_type": loss}}
-        options = LearningOptions(model=tiny(0.3), device="cpu", tasks=2, group=4, **about)
+        about = {
+            "microbatch_size": micro,
+            "learning_rate": 1e-3,
+            "kl_coef": 0.1,
+            "entropy_coef": entropy,
+            "trl": {"loss_type": loss},
+        }
+        options = LearningOptions(model=tiny(0.3), device="cpu", tasks_per_update=2, group_size=4, **about)
         causal, told = CausalModel(options, "test", 0), []
         grpo = Grpo(causal, options, _tries)
         task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")

@@ -36,7 +36,7 @@ def in_halves(folder):
 @pytest.mark.parametrize("more", [{"trl": FSDP}, {"lora": 4}], ids=["in parts", "adapter"])
 def test_ranks_warm_up_alike_and_begin_there(more, launched, tmp_path):
     """Parts that are computed twice, to save memory, go by other names then; checkpoints keep the first ones."""
-    options = {"warm": 2, **{name: value for name, value in more.items() if name != "trl"}}
+    options = {"imitation_updates": 2, **{name: value for name, value in more.items() if name != "trl"}}
     more = {"trl": {**FSDP, "fsdp_config": {"activation_checkpointing": True}}} if "trl" in more else more
     alone = launched(1, updates, options, tmp_path / "alone")
     both = launched(2, updates, {**options, **more}, tmp_path / "both")
@@ -51,7 +51,7 @@ def test_ranks_warm_up_alike_and_begin_there(more, launched, tmp_path):
 
 
 def test_trl_draws_from_parts(launched, tmp_path):
-    folder = launched(2, ended, {"sampler": "trl", "turns": 3, "trl": FSDP}, tmp_path / "both")
+    folder = launched(2, ended, {"sampler": "trl", "max_turns": 3, "trl": FSDP}, tmp_path / "both")
     assert (folder / "drawn").read_text() == "12 4", "a first turn, two that only the other rank has, and the end"
 
 

@@ -20,7 +20,7 @@ def test_a_budget_that_is_no_whole_number_of_updates_is_remarked_on_once(caplog)
         assert outcome.spent == (16 if budget > 8 else 8)
     said = [record.getMessage() for record in caplog.records]
     assert [words for words in said if "rollouts are asked for" in words] == [
-        "grpo-v1: 11 rollouts are asked for, but an update takes group * tasks = 8: 16 are made"
+        "grpo-v1: 11 rollouts are asked for, but an update takes group_size * tasks_per_update = 8: 16 are made"
     ]
 
 
@@ -29,7 +29,7 @@ def test_answers_that_all_run_into_the_limit_are_remarked_on_once(caplog):
     scripted(one, None)
     one.practise([world.unaltered()], 16, seed=0, report=quiet)
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("grpo-v1: all 8 answers of an update ran into most_tokens = 4, and such earn nothing")
+    assert said.startswith("grpo-v1: all 8 answers of an update ran into max_tokens = 4, and such earn nothing")
 
 
 def test_passes_over_answers_that_are_known_are_no_reason_to_remark(caplog):
@@ -91,13 +91,15 @@ def test_trl_may_draw_by_continuous_batching():
 def test_our_options_become_those_of_trl(tmp_path):
     given = {
         "clip": 0.31,
-        "entropy": 0.07,
+        "entropy_coef": 0.07,
         "temperature": 0.9,
-        "most_tokens": 5,
+        "max_tokens": 5,
         "iterations": 3,
         "learning_rate": 2e-4,
     }
-    made = settings.config(trl, GRPOOptions(group=4, tasks=6, micro=8, **given), False, tmp_path)
+    made = settings.config(
+        trl, GRPOOptions(group_size=4, tasks_per_update=6, microbatch_size=8, **given), False, tmp_path
+    )
     assert (made.epsilon, made.entropy_coef, made.temperature) == (0.31, 0.07, 0.9)
     assert (made.max_completion_length, made.num_iterations, made.learning_rate) == (5, 3, 2e-4)
     assert (made.num_generations, made.generation_batch_size, made.per_device_train_batch_size) == (4, 24, 8)
@@ -115,7 +117,7 @@ def test_tries_that_all_earn_the_same_are_remarked_on_once(caplog):
     scripted(mute, None, None, None, "a")
     mute.practise([Pick().unaltered()], 8, seed=0, report=quiet)
     (said,) = [r.getMessage() for r in caplog.records]
-    assert "; 6 of 8 answers ran into most_tokens = 4: raise it, or let it imitate first (warm)" in said
+    assert "; 6 of 8 answers ran into max_tokens = 4: raise it, or let it imitate first (imitation_updates)" in said
     caplog.clear()
     other = agent()
     scripted(other, "a", "c")

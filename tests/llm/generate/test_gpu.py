@@ -79,7 +79,14 @@ def test_kernels_are_built_and_find_what_torch_does():
 @pytest.mark.parametrize(("lora", "spread"), [(0, 0.02), (4, 0.5)])
 def test_an_agent_learns_there_too(lora, spread):
     options = GRPOOptions(
-        model=tiny(spread), lora=lora, learning_rate=1e-2, tasks=4, group=8, micro=32, most_tokens=1, dtype="float32"
+        model=tiny(spread),
+        lora=lora,
+        learning_rate=1e-2,
+        tasks_per_update=4,
+        group_size=8,
+        microbatch_size=32,
+        max_tokens=1,
+        dtype="float32",
     )
     one, world = GRPO(Pick(), options), Pick()
     assert one.causal.device.type == "cuda" and one.sampler.kind == "static"

@@ -98,7 +98,15 @@ def test_a_reply_that_never_ends_earns_nothing_however_right(world, turns, ended
 def test_the_gradient_of_an_update_is_that_of_grpo():
     """TRL's update, reckoned apart: clip inactive, KL and entropy off, one batch, advantages by turn."""
     options = LearningOptions(
-        model=tiny(), device="cpu", kl=0.0, entropy=0.0, learning_rate=0.0, group=2, tasks=1, micro=2, step_weight=0.5
+        model=tiny(),
+        device="cpu",
+        kl_coef=0.0,
+        entropy_coef=0.0,
+        learning_rate=0.0,
+        group_size=2,
+        tasks_per_update=1,
+        microbatch_size=2,
+        step_weight=0.5,
     )
     model, world = CausalModel(options, "test", 0), Pick()
     task = world.tasks(world.Setting(), 1, 0)[0]
@@ -140,7 +148,15 @@ def test_the_gradient_of_an_update_is_that_of_grpo():
 
 def test_the_second_update_from_the_same_rollouts_is_clipped_and_keeps_its_entropy():
     """-min(r A, clip(r, 0.8, 1.2) A) of every token, less a bonus for entropy, where odds have moved since then."""
-    about = {"kl": 0.0, "entropy": 0.3, "learning_rate": 3e-4, "group": 2, "tasks": 1, "micro": 2, "iterations": 2}
+    about = {
+        "kl_coef": 0.0,
+        "entropy_coef": 0.3,
+        "learning_rate": 3e-4,
+        "group_size": 2,
+        "tasks_per_update": 1,
+        "microbatch_size": 2,
+        "iterations": 2,
+    }
     options = LearningOptions(model=tiny(0.5), device="cpu", clip=0.2, **about)
     model, world = CausalModel(options, "test", 0), Pick()
     (task,) = world.tasks(world.Setting(), 1, 0)
@@ -193,12 +209,12 @@ def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(l
     """
     about = {
         "lora": lora,
-        "kl": 0.3,
-        "entropy": 0.0,
+        "kl_coef": 0.3,
+        "entropy_coef": 0.0,
         "learning_rate": 1e-3,
-        "group": 2,
-        "tasks": 1,
-        "micro": 2,
+        "group_size": 2,
+        "tasks_per_update": 1,
+        "microbatch_size": 2,
         "trl": trl,
     }
     options = LearningOptions(model=tiny(0.5), device="cpu", **about)

@@ -1,9 +1,9 @@
 """GRPO: a language model that learns text tasks from its own tries (Shao et al. 2024), as in GenEnv.
 
-Any Hugging Face causal model, all weights or a LoRA adapter. Each task is tried `group` times; a try is as good as its
-reward is above the group's. The update is TRL's (`trainer.py`), the tries are ours (`attempts.py`): they are the very
-rollouts that train and that the outcomes count. Tasks come from the designs in turn; with chance `replay` an old task
-of the pool `D_train` comes in between: it is practised and paid for, but counts for no design and takes no turn.
+Any Hugging Face causal model, all weights or a LoRA adapter. Each task is tried `group_size` times; a try is as good as
+its reward is above the group's. The update is TRL's (`trainer.py`), the tries are ours (`rollouts.py`): they are the
+very rollouts that train and that the outcomes count. Tasks come from the designs in turn; with chance `replay_share` an
+old task of the pool `D_train` comes in between: it is practised and paid for, but counts for no design.
 """
 
 import itertools
@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -41,14 +41,23 @@ LOG = logging.getLogger("curricle")
 class GRPOOptions(LearningOptions):
     """Options of the language-model agent."""
 
-    warm: int = Field(
+    renamed: ClassVar[Mapping[str, str]] = {
+        "warm": "imitation_updates",
+        "warm_tasks": "imitation_tasks",
+        "warm_rate": "imitation_learning_rate",
+        "turns": "max_turns",
+        "replay": "replay_share",
+        "pool": "pool_size",
+    }
+
+    imitation_updates: int = Field(
         0, ge=0, description="Updates by imitating solutions of the original world, before all else: for small models."
     )
-    warm_tasks: int = Field(64, ge=1, description="Solved tasks that an update by imitation takes.")
-    warm_rate: float = Field(0.0, ge=0, description="Learning rate of imitation; 0: as in practice.")
-    turns: int = Field(16, ge=1, description="Most turns of the agent in one attempt, where a world answers back.")
-    replay: float = Field(0.0, ge=0, le=1, description="Share of tasks drawn from the pool of earlier ones.")
-    pool: int = Field(20_000, ge=0, description="Tasks the pool holds; the oldest make room.")
+    imitation_tasks: int = Field(64, ge=1, description="Solved tasks that an update by imitation takes.")
+    imitation_learning_rate: float = Field(0.0, ge=0, description="Learning rate of imitation; 0: as in practice.")
+    max_turns: int = Field(16, ge=1, description="Most turns of the agent in one attempt, where a world answers back.")
+    replay_share: float = Field(0.0, ge=0, le=1, description="Share of tasks drawn from the pool of earlier ones.")
+    pool_size: int = Field(20_000, ge=0, description="Tasks the pool holds; the oldest make room.")
     sampler: Literal["auto", "plain", "static", "continuous", "trl"] = Field(
         "auto",
         description="How replies are drawn: static: in fixed shapes, fast; plain: by generate; continuous: by "
@@ -75,14 +84,14 @@ class GRPO(Agent):
             )
         self.tasks = world
         o = self.options
-        sharing.refuse(o, o.warm)
+        sharing.refuse(o, o.imitation_updates)
         check(o.trl, o.sampler == "trl")
         self.number = ranks.enlisted()
         self.causal = CausalModel(o, self.id, seed, shared=True, sharded=sharing.parted(o))
-        if o.most_tokens >= self.causal.context:
+        if o.max_tokens >= self.causal.context:
             raise AgentError(
-                f"most_tokens = {o.most_tokens} leaves no room for a task: {o.model!r} looks at {self.causal.context} "
-                "tokens in all; lower [agent] most_tokens"
+                f"max_tokens = {o.max_tokens} leaves no room for a task: {o.model!r} looks at {self.causal.context} "
+                "tokens in all; lower [agent] max_tokens"
             )
         kind: Kind = "auto" if o.sampler == "trl" else o.sampler
         self.grpo = Grpo(self.causal, o, self._rollout)
@@ -114,7 +123,7 @@ class GRPO(Agent):
 
         def watch(step: int, fresh: Sequence[Attempt], figures: Mapping[str, float]) -> None:
             nonlocal done, turns, uneven, cut_off
-            groups = [fresh[i : i + self.options.group] for i in range(0, len(fresh), self.options.group)]
+            groups = [fresh[i : i + self.options.group_size] for i in range(0, len(fresh), self.options.group_size)]
             for group in groups:
                 self._keep(group, designs)
                 uneven |= len({one.verdict.reward for one in group}) > 1
@@ -125,25 +134,29 @@ class GRPO(Agent):
             done = done + len(fresh)
             cut_off = cut_off + sum(one.fault == "endless" for one in fresh)
             if fresh and all(one.fault == "endless" for one in fresh):  # a second pass over them brings no new ones
-                cut = "%s: all %d answers of an update ran into most_tokens = %d, and such earn nothing; raise it, or "
-                self._remark("endless", cut + "let it imitate first (warm)", len(fresh), self.options.most_tokens)
+                cut = "%s: all %d answers of an update ran into max_tokens = %d, and such earn nothing; raise it, or "
+                self._remark(
+                    "endless", cut + "let it imitate first (imitation_updates)", len(fresh), self.options.max_tokens
+                )
             report(min(done, budget), _figures(groups) | {f"practice/{name}": figures[name] for name in figures})
 
         if budget % width:
-            odd = "%s: %d rollouts are asked for, but an update takes group * tasks = %d: %d are made"
+            odd = "%s: %d rollouts are asked for, but an update takes group_size * tasks_per_update = %d: %d are made"
             self._remark("odd", odd, budget, width, math.ceil(budget / width) * width)
         if budget:
             self.grpo.run(self._slots(designs, seed, first), math.ceil(budget / width), derive(seed, "trainer"), watch)
         if done and not uneven and "endless" not in self._remarks:
             alike = "%s: in none of %d tasks did rewards of tries differ, so nothing was learnt from them; "
             if 2 * cut_off > done:
-                advice = f"{cut_off} of {done} answers ran into most_tokens = {self.options.most_tokens}: raise it, or "
+                advice = f"{cut_off} of {done} answers ran into max_tokens = {self.options.max_tokens}: raise it, or "
             else:
-                advice = "make the original easier, raise group, or "
-            self._remark("even", alike + advice + "let it imitate first (warm)", done // self.options.group)
+                advice = "make the original easier, raise group_size, or "
+            self._remark(
+                "even", alike + advice + "let it imitate first (imitation_updates)", done // self.options.group_size
+            )
         self.turn = (known, first + turns)
-        for number in range(first, first + done // self.options.group):  # old tasks are paid for by all
-            counts.spent[number % len(designs)] += self.options.group
+        for number in range(first, first + done // self.options.group_size):  # old tasks are paid for by all
+            counts.spent[number % len(designs)] += self.options.group_size
         return counts.outcomes()
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
@@ -160,10 +173,10 @@ class GRPO(Agent):
         batches = list(zip(drawn, seeds, strict=True)) if o.test_temperature else _parts([s for d in drawn for s in d])
 
         def speak(prompts: Sequence[list[int]], seed: int) -> list[Reply]:
-            return self.sampler.sample(prompts, most=o.most_tokens, temperature=o.test_temperature, seed=seed)
+            return self.sampler.sample(prompts, most=o.max_tokens, temperature=o.test_temperature, seed=seed)
 
         made = {
-            number: attempt(self.tasks, slots, self.causal, speak, o.most_tokens, o.turns, derive(seed, "measure"))
+            number: attempt(self.tasks, slots, self.causal, speak, o.max_tokens, o.max_turns, derive(seed, "measure"))
             for number, (slots, seed) in enumerate(batches)
             if number % ranks.count() == ranks.number()
         }
@@ -205,13 +218,13 @@ class GRPO(Agent):
         """
         o = self.options
         home = self.tasks.setting(self.tasks.unaltered().setting)
-        if self.warmed >= o.warm:
+        if self.warmed >= o.imitation_updates:
             return
         (group,) = self.causal.optimizer.param_groups
-        group["lr"] = o.warm_rate or o.learning_rate
-        while self.warmed < o.warm:
-            tasks = self.tasks.draw(home, o.warm_tasks, derive(self.seed, "warm", self.warmed))
-            loss = imitate(self.tasks, tasks, self.causal, o.most_tokens, o.turns, o.micro)
+        group["lr"] = o.imitation_learning_rate or o.learning_rate
+        while self.warmed < o.imitation_updates:
+            tasks = self.tasks.draw(home, o.imitation_tasks, derive(self.seed, "warm", self.warmed))
+            loss = imitate(self.tasks, tasks, self.causal, o.max_tokens, o.max_turns, o.microbatch_size)
             self.warmed += 1
             report(0, {"practice/warmed": float(self.warmed), "practice/warm_loss": loss})
         group["lr"] = o.learning_rate
@@ -234,7 +247,7 @@ class GRPO(Agent):
         for number in itertools.count():
             rng = generator(seed, "replay", number)
             owner = turn % len(designs)
-            if self.pool and rng.random() < self.options.replay:
+            if self.pool and rng.random() < self.options.replay_share:
                 known = list(self.pool.values())
                 yield known[int(rng.integers(len(known)))].task, -1  # nobody's turn: designs are tried equally often
             else:
@@ -248,7 +261,7 @@ class GRPO(Agent):
         self._batches += 1
         if o.sampler != "trl":
             self.sampler.refresh()
-        tries = attempt(self.tasks, slots, self.causal, self._speak, o.most_tokens, o.turns, seed)
+        tries = attempt(self.tasks, slots, self.causal, self._speak, o.max_tokens, o.max_turns, seed)
         while o.sampler == "trl" and self._speak_by_trl([]) is not None:
             pass  # other ranks are still in conversation, and TRL draws for all at once
         return tries
@@ -257,7 +270,7 @@ class GRPO(Agent):
         o = self.options
         if o.sampler == "trl":
             return self._speak_by_trl(prompts) or []
-        return self.sampler.sample(prompts, most=o.most_tokens, temperature=o.temperature, seed=seed)
+        return self.sampler.sample(prompts, most=o.max_tokens, temperature=o.temperature, seed=seed)
 
     def _speak_by_trl(self, prompts: Sequence[list[int]]) -> list[Reply] | None:
         """TRL wants equally many prompts of every rank, so some are drawn for nothing; None: nobody has any."""
@@ -273,7 +286,7 @@ class GRPO(Agent):
     def _keep(self, group: Sequence[Attempt], designs: Sequence[Design]) -> None:
         """Let a task into the pool if one of its traces is valid: it ended, could be judged, and kept to its form."""
         valid = [one for one in group if not one.fault and one.verdict.valid]
-        if not valid or not self.options.pool:
+        if not valid or not self.options.pool_size:
             return
         best = max(valid, key=lambda one: one.verdict.reward)
         task = group[0].task
@@ -291,7 +304,7 @@ class GRPO(Agent):
             row = row.model_copy(update=said)
             info["reward"] = best.verdict.reward
         self.pool[key] = row.model_copy(update={"info": info})
-        while len(self.pool) > self.options.pool:
+        while len(self.pool) > self.options.pool_size:
             del self.pool[next(iter(self.pool))]
 
 

@@ -22,8 +22,8 @@ def imitate(world: TaskWorld, tasks: Sequence[Task], causal: CausalModel, room: 
     shown = [example for task in tasks if (example := solved(world, task, causal, room, turns))]
     if not shown:
         raise AgentError(
-            f"warm needs solutions, and {world.id} gave none that it scores as right within {turns} turns; "
-            "`curricle check` says what becomes of them, and warm = 0 goes without"
+            f"imitation_updates needs solutions, and {world.id} gave none that it scores as right within {turns} "
+            "turns; `curricle check` says what becomes of them, and imitation_updates = 0 goes without"
         )
     return step(causal, shown, 0.0, float("inf"), micro)["loss"]
 

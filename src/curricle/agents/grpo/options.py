@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -23,19 +23,28 @@ from curricle.scale import ranks
 class LearningOptions(CausalOptions):
     """GRPO's settings; the defaults are GenEnv's."""
 
-    group: int = Field(8, ge=2, description="Rollouts of each task; their rewards are compared with each other.")
-    tasks: int = Field(8, ge=1, description="Tasks of one update.")
-    micro: int = Field(
+    renamed: ClassVar[Mapping[str, str]] = {
+        "group": "group_size",
+        "tasks": "tasks_per_update",
+        "micro": "microbatch_size",
+        "kl": "kl_coef",
+        "entropy": "entropy_coef",
+        "most_tokens": "max_tokens",
+    }
+
+    group_size: int = Field(8, ge=2, description="Rollouts of each task; their rewards are compared with each other.")
+    tasks_per_update: int = Field(8, ge=1, description="Tasks of one update.")
+    microbatch_size: int = Field(
         8, ge=1, description="Rollouts that go through the network at a time, on average; memory against speed."
     )
     iterations: int = Field(1, ge=1, description="Updates made from the same rollouts.")
     clip: float = Field(0.2, gt=0, description="How far the odds of a token may move in one update.")
-    kl: float = Field(1e-3, ge=0, description="Weight of the KL divergence from the model it began as.")
-    entropy: float = Field(1e-3, ge=0, description="Weight of the entropy bonus.")
+    kl_coef: float = Field(1e-3, ge=0, description="Weight of the KL divergence from the model it began as.")
+    entropy_coef: float = Field(1e-3, ge=0, description="Weight of the entropy bonus.")
     step_weight: float = Field(0.0, ge=0, description="Weight of advantages by turn (GiGPO); 0: none.")
     step_discount: float = Field(0.95, gt=0, le=1, description="Discount of a turn's return, by the turns after it.")
     temperature: float = Field(1.0, gt=0, description="Temperature of practice.")
-    most_tokens: int = Field(256, ge=1, description="Most tokens of one reply.")
+    max_tokens: int = Field(256, ge=1, description="Most tokens of one reply.")
     trl: FrozenMap[str, Any] = Field(
         Frozen(),
         description="More settings of TRL's GRPOConfig: fsdp, use_vllm, gradient_checkpointing, ...",
@@ -43,17 +52,17 @@ class LearningOptions(CausalOptions):
 
 
 OURS = {
-    "num_generations": "[agent] group",
-    "generation_batch_size": "[agent] group and tasks",
-    "steps_per_generation": "[agent] group and tasks",
-    "per_device_train_batch_size": "[agent] micro",
-    "gradient_accumulation_steps": "[agent] micro",
+    "num_generations": "[agent] group_size",
+    "generation_batch_size": "[agent] group_size and tasks_per_update",
+    "steps_per_generation": "[agent] group_size and tasks_per_update",
+    "per_device_train_batch_size": "[agent] microbatch_size",
+    "gradient_accumulation_steps": "[agent] microbatch_size",
     "num_iterations": "[agent] iterations",
-    "max_completion_length": "[agent] most_tokens",
+    "max_completion_length": "[agent] max_tokens",
     "temperature": "[agent] temperature",
     "epsilon": "[agent] clip",
-    "beta": "[agent] kl",
-    "entropy_coef": "[agent] entropy",
+    "beta": "[agent] kl_coef",
+    "entropy_coef": "[agent] entropy_coef",
     "learning_rate": "[agent] learning_rate",
     "weight_decay": "[agent] weight_decay",
     "use_cpu": "[agent] device",
@@ -107,22 +116,22 @@ def refusals(trl: Any, options: LearningOptions) -> Iterator[None]:
 
 def config(trl: Any, options: LearningOptions, on_gpu: bool, folder: Path) -> Any:
     """TRL's configuration."""
-    width = options.group * options.tasks
+    width = options.group_size * options.tasks_per_update
     share = width // ranks.count()
-    micro = next(m for m in range(min(options.micro, share), 0, -1) if share % m == 0)
+    micro = next(m for m in range(min(options.microbatch_size, share), 0, -1) if share % m == 0)
     settings: dict[str, Any] = {
         "output_dir": str(folder),
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": share // micro,
         "generation_batch_size": width,
-        "num_generations": options.group,
+        "num_generations": options.group_size,
         "num_iterations": options.iterations,
-        "max_completion_length": options.most_tokens,
+        "max_completion_length": options.max_tokens,
         "temperature": options.temperature,
         "loss_type": "dapo",  # all tokens weigh the same; with a mean a reply ("grpo") short ones drown the others
         "epsilon": options.clip,
         "beta": 0.0,  # set together with its reference, see trainer.py
-        "entropy_coef": options.entropy,
+        "entropy_coef": options.entropy_coef,
         "learning_rate": options.learning_rate,
         "lr_scheduler_type": "constant",
         "max_grad_norm": 1.0,

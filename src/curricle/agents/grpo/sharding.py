@@ -52,12 +52,13 @@ def parted(options: LearningOptions) -> bool:
 def refuse(options: LearningOptions, warm: int) -> None:
     """Refuse what ranks cannot share out."""
     count = ranks.count()
-    width = options.group * options.tasks
+    width = options.group_size * options.tasks_per_update
     way, said = asked(options.trl)
     if width % count:
         raise AgentError(
-            f"group * tasks = {options.group} * {options.tasks} = {width} rollouts of an update cannot be shared out "
-            f"evenly over {count} ranks; change [agent] group or tasks, or the number of processes"
+            f"group_size * tasks_per_update = {options.group_size} * {options.tasks_per_update} = {width} "
+            f"rollouts of an update cannot be shared out evenly over {count} ranks; change [agent] group_size or "
+            "tasks_per_update, or the number of processes"
         )
     if count > 1 and options.spread_over_gpus:
         raise AgentError(
@@ -91,8 +92,9 @@ def _refuse_fsdp(said: str, options: LearningOptions, warm: int) -> None:
         )
     if warm and options.lora:
         raise AgentError(
-            f"{said}, warm = {warm}, lora = {options.lora}: what an adapter was after imitation is kept as another "
-            "one, which FSDP would not take apart any more; set [agent] warm = 0 or lora = 0, or leave FSDP out"
+            f"{said}, imitation_updates = {warm}, lora = {options.lora}: what an adapter was after imitation is "
+            "kept as another one, which FSDP would not take apart any more; set [agent] imitation_updates = 0 or "
+            "lora = 0, or leave FSDP out"
         )
 
 

@@ -75,14 +75,14 @@ class Grpo:
         trainer = self.trainer
         trainer.args.max_steps = steps * self.options.iterations
         needed_slots = itertools.islice(
-            slots, steps * self.options.tasks
+            slots, steps * self.options.tasks_per_update
         )  # loaders read ahead, and tasks may cost time
-        trainer.train_dataset = _dataset(ranks.dealt(needed_slots, self.options.tasks), trainer.slots)
+        trainer.train_dataset = _dataset(ranks.dealt(needed_slots, self.options.tasks_per_update), trainer.slots)
         trainer.watch = watch
         trainer._step = 0
         trainer._buffered_inputs = None
         devices = [self.causal.device] if self.causal.device.type == "cuda" else []
-        advice = "lower its micro, sample_batch or most_tokens"
+        advice = "lower its microbatch_size, sample_batch or max_tokens"
         told = explained(self.causal.who, advice, AgentError)
         with torch.random.fork_rng(devices=devices), warnings.catch_warnings(), told:
             warnings.simplefilter("ignore")
@@ -97,7 +97,7 @@ class Grpo:
     @property
     def width(self) -> int:
         """Rollouts of one update."""
-        return self.options.group * self.options.tasks
+        return self.options.group_size * self.options.tasks_per_update
 
 
 def own_seed(seed: int) -> int:
@@ -135,7 +135,7 @@ def _trainer(owner: Grpo) -> Any:
         entropy_coef: float
 
         def _prepare_inputs(self, generation_batch: Any) -> Any:
-            with laid_out(grpo_trainer, self.loss_type, options.group):
+            with laid_out(grpo_trainer, self.loss_type, options.group_size):
                 return super()._prepare_inputs(generation_batch)
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -232,12 +232,12 @@ def _trainer(owner: Grpo) -> Any:
     trainer.fresh = []
     trainer.optimizer = causal.optimizer
     trainer.remove_callback(PrinterCallback)
-    if frozen is not None and options.kl:
+    if frozen is not None and options.kl_coef:
         add_fused_lm_head(frozen, temperature=options.temperature)
     if causal.sharded:
         frozen = sharing.take_apart(trainer, causal, options.trl)
-    trainer.beta = options.kl
-    trainer.ref_model = frozen if options.kl else None
+    trainer.beta = options.kl_coef
+    trainer.ref_model = frozen if options.kl_coef else None
     return trainer
 
 

@@ -122,7 +122,7 @@ def step(
     is to count by its share of their weight, however little that is. Without a penalty and a cap nobody asks how far,
     and passes that would only measure it are left out.
     """
-    with explained(causal.who, "lower its micro", ModelError):
+    with explained(causal.who, "lower its microbatch_size", ModelError):
         return _step(causal, examples, kl, cap, micro, total or sum(e.weight for e in examples))
 
 
