@@ -15,7 +15,9 @@ from helpers.skips import skip_without
 from typer.testing import CliRunner
 
 from curricle import config
+from curricle.agent import Agent
 from curricle.cli import app
+from curricle.designer import Designer
 from curricle.records import Outcome
 from curricle.registry import BUILT_IN, find
 from curricle.run import read_records
@@ -219,3 +221,15 @@ def test_the_papers_schedules_are_config_files(at_root):
     assert (envgen.cycles, envgen.designed, envgen.original, envgen.final) == (4, 120_000, 120_000, 1_000_000)
     genenv = config.resolve(config.load("tests/helpers/genenv-ladder.toml"))
     assert (genenv.schedule.designed, genenv.schedule.original, genenv.agent.unit) == (64 * 8, 0, "rollouts")
+
+
+@pytest.mark.parametrize("kind", ["agents", "designers"])
+def test_pages_name_options_by_the_names_they_have_now(kind):
+    contract = {"agents": Agent, "designers": Designer}[kind]
+    known = {"id"}
+    for name in BUILT_IN[kind]:
+        known |= set(find(contract, name).Options.model_fields)
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    for page in pages:
+        for name in re.findall(rf"\b{kind[:-1]}\.([a-z_]+)(?:=|`| )", page.read_text()):
+            assert name in known or name == "py", f"{page.name} names {kind[:-1]}.{name}, which is no option"
