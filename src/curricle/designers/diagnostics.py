@@ -1,4 +1,4 @@
-"""Watch: the signs by which a co-evolution is seen to go well or wrong."""
+"""Signs of whether a co-evolution of designer and agent goes well; `curricle show` and the metrics report them."""
 
 import itertools
 import logging
@@ -8,17 +8,19 @@ from collections.abc import Sequence
 
 Point = tuple[float, float]
 """Success in the designs, and the held-out score, of one cycle."""
-HALF = 3
+WINDOW = 3
 """Cycles on either side of a change."""
-SURE = 2.0
-RISE = 0.05
-FALL = 1.0
-"""Standard errors, success and points of score that a change must exceed to be one."""
-log = logging.getLogger("curricle")
+STANDARD_ERRORS = 2.0
+"""A change is real if it exceeds this many standard errors,"""
+MIN_RISE = 0.05
+"""this much for success in the designs,"""
+MIN_FALL = 1.0
+"""and this many points for the held-out score."""
+LOG = logging.getLogger("curricle")
 
 
 def band(rates: Sequence[float], alpha: float, k_min: float) -> dict[str, float]:
-    """Where success lies: its mean, and how many designs are in the band, solved by all, solved by none."""
+    """Mean success, and the shares of designs that are in the band, always solved and never solved."""
     n = max(len(rates), 1)
     return {
         "success": sum(rates) / n,
@@ -29,38 +31,41 @@ def band(rates: Sequence[float], alpha: float, k_min: float) -> dict[str, float]
 
 
 def oscillation(history: Sequence[Point]) -> float:
-    """How much of the way success went was back and forth: 0 for a steady course, towards 1 for running in circles."""
-    course = [p for p, _ in history]
-    moves = [b - a for a, b in itertools.pairwise(course)]
-    way = sum(abs(m) for m in moves)
-    return 1 - abs(sum(moves)) / way if way else 0.0
+    """How much of the movement of success was back and forth: 0 for a steady course, towards 1 for going in circles."""
+    success = [p for p, _ in history]
+    moves = [after - before for before, after in itertools.pairwise(success)]
+    distance = sum(abs(move) for move in moves)
+    return 1 - abs(sum(moves)) / distance if distance else 0.0
 
 
 def alarm(history: Sequence[Point]) -> bool:
     """Whether success in the designs rose while the held-out score fell: they may be teaching the wrong thing.
 
-    Of the last six cycles the later three are set against the earlier three. Both changes must be real ones: greater
-    than `SURE` standard errors by the spread inside the threes, and than what nobody would mind.
+    The last three cycles are compared with the three before. Both changes must be real: larger than `STANDARD_ERRORS`
+    standard errors by the spread within each three, and larger than changes that nobody would mind.
     """
-    recent = history[-2 * HALF :]
-    if len(recent) < 2 * HALF:
+    recent = history[-2 * WINDOW :]
+    if len(recent) < 2 * WINDOW:
         return False
-    success, score = (_change([point[i] for point in recent]) for i in (0, 1))
-    return success[0] > max(RISE, SURE * success[1]) and -score[0] > max(FALL, SURE * score[1])
+    rise, rise_error = _change([success for success, _ in recent])
+    change, change_error = _change([score for _, score in recent])
+    success_rose = rise > max(MIN_RISE, STANDARD_ERRORS * rise_error)
+    score_fell = -change > max(MIN_FALL, STANDARD_ERRORS * change_error)
+    return success_rose and score_fell
 
 
-def _change(course: Sequence[float]) -> tuple[float, float]:
-    """By how much the later three are above the earlier three, and the standard error of that."""
-    earlier = course[:HALF]
-    later = course[HALF:]
-    error = math.sqrt((statistics.variance(earlier) + statistics.variance(later)) / HALF)
+def _change(values: Sequence[float]) -> tuple[float, float]:
+    """By how much the mean of the later three exceeds that of the earlier three, and its standard error."""
+    earlier = values[:WINDOW]
+    later = values[WINDOW:]
+    error = math.sqrt((statistics.variance(earlier) + statistics.variance(later)) / WINDOW)
     return statistics.mean(later) - statistics.mean(earlier), error
 
 
 def warn(history: Sequence[Point], cycle: int) -> None:
-    """Say so in the log when the alarm goes off for the first time in a run."""
+    """Log a warning when the alarm goes off for the first time in a run."""
     if alarm(history) and not any(alarm(history[:end]) for end in range(len(history))):
-        log.warning(
+        LOG.warning(
             "cycle %d: success in the designs rises while the held-out score falls; they may teach the wrong thing",
             cycle,
         )

@@ -131,7 +131,7 @@ def test_a_newborn_can_be_saved(tmp_path):
     Policy(VAULT.Setting).save(tmp_path)
     fresh = Policy(VAULT.Setting)
     fresh.load(tmp_path)
-    assert not fresh.met
+    assert not fresh.started
 
 
 def test_what_the_designer_it_starts_from_saves_is_saved(tmp_path):
@@ -185,4 +185,4 @@ def test_without_designs_nothing_is_learnt():
     world = VAULT()
     designer = Policy(world.Setting, seed=0)
     designer.learn([], scored(world), Bench(world))
-    assert not designer.met and not designer.archive.entries
+    assert not designer.started and not designer.archive.entries

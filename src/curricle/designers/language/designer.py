@@ -328,7 +328,7 @@ class Language(Designer):
             strict = np.array([reward.passes(k, n, o.alpha, o.k_min) for k, n in counts], np.float64)
             cold = o.cold_start and not (strict * tried).any()
             each = [c for c in dict(zip(keys, counts, strict=True)).values() if c[1] >= o.n]  # equal designs are one
-            soft = o.band == "soft" or (cold and reward.tells(each, o.alpha, o.k_min))
+            soft = o.band == "soft" or (cold and reward.shows_direction(each, o.alpha, o.k_min))
             share *= reward.admitted(counts, o.alpha, o.k_min) if soft else strict
         weights = np.exp(o.strength * values) * share
         return np.where(weights < LITTLE * weights.max(initial=0.0), 0.0, weights)

@@ -1,4 +1,4 @@
-"""A designer that learns which settings are just hard enough: `designer.py`, and what it stands on."""
+"""A designer that learns which settings are just hard enough; start with `designer.py`."""
 
 from curricle.designers.policy.designer import Policy, PolicyOptions
 

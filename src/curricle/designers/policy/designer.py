@@ -1,9 +1,9 @@
 """The policy: a designer that learns which settings are just hard enough (GenEnv's alpha-curriculum for any world).
 
-It needs no language model. After each cycle it takes in what the agent showed in its designs, for every skill and not
-only for a design's aim, into a forecast of success (`forecast.py`), an archive (`archive.py`) and a policy over aim and
-knobs (`choices.py`, trained by reward-weighted regression). To propose, it draws settings from the policy and the
-archive, breeds them under the forecast, and takes those that bring the most skills with room to grow nearest to alpha.
+It needs no language model. To propose, it draws settings from its distribution (`choices.py`) and from the archive,
+breeds them under a forecast of success (`forecast.py`, `search.py`), and takes those that bring the most skills with
+room to grow nearest to alpha. To learn, it updates all three by what the agent showed in the designs: the forecast for
+every skill and not only for a design's aim, the archive, and the distribution by reward-weighted regression.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,6 @@ from pydantic import Field, model_validator
 from curricle.designer import Context, OfOptions
 from curricle.designers import reward as rewards
 from curricle.designers.baselines import DesignerWrapper
-from curricle.designers.policy.archive import Archive
 from curricle.designers.policy.choices import Choices
 from curricle.designers.policy.forecast import Forecast, counts, original_counts
 from curricle.designers.policy.search import Search
@@ -27,6 +26,10 @@ from curricle.records import Brief, Design, Frozen, Outcome, Scores, Skill, Valu
 from curricle.seeds import generator
 from curricle.setting import Setting
 from curricle.tracking import checkpoint
+
+STRAY = 0.1
+"""Probability at first that a knob which does not ease the aim differs from the original."""
+MIN_SKILL_WEIGHT = 0.02
 
 
 class PolicyOptions(OfOptions):
@@ -99,6 +102,45 @@ class PolicyOptions(OfOptions):
         return self
 
 
+class Archive:
+    """Every outcome with its cycle, in order.
+
+    A design that was too hard may be at the edge later, and one that was mastered may be forgotten. So the designs of
+    the archive are candidates again in each cycle. Its counts, older ones less, are what the policy is fitted to.
+    """
+
+    def __init__(self, capacity: int, decay: float) -> None:
+        self.capacity = capacity
+        self.decay = decay
+        self.entries: list[tuple[int, Outcome]] = []
+
+    def add(self, cycle: int, outcomes: Sequence[Outcome]) -> None:
+        """Add the outcomes of a cycle; the oldest ones leave when there is no more room."""
+        self.entries = [*self.entries, *((cycle, outcome) for outcome in outcomes)][-self.capacity :]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """All outcomes."""
+        return [outcome for _, outcome in self.entries]
+
+    def age_weights(self) -> Floats:
+        """What each outcome still counts: 1 in the newest cycle, less by `decay` with each cycle since."""
+        newest = max((cycle for cycle, _ in self.entries), default=0)
+        return np.array([self.decay ** (newest - cycle) for cycle, _ in self.entries])
+
+    def settings(self) -> list[Values]:
+        """Each setting once, the newest first."""
+        return list(dict.fromkeys(outcome.design.setting for outcome in reversed(self.outcomes)))
+
+    def to_json(self) -> list[list[int | str]]:
+        """Plain data for a checkpoint."""
+        return [[cycle, outcome.to_json()] for cycle, outcome in self.entries]
+
+    def load(self, plain: Sequence[tuple[int, str]]) -> None:
+        """Read what `to_json` returned."""
+        self.entries = [(int(cycle), Outcome.from_json(text)) for cycle, text in plain]
+
+
 class Policy(DesignerWrapper):
     """Chooses an aim and the knobs so that success at the aim comes near alpha."""
 
@@ -114,160 +156,203 @@ class Policy(DesignerWrapper):
         o = self.options
         self.archive = Archive(o.capacity, o.outcome_decay)
         self.reward = rewards.bell(o.alpha, o.beta) if o.shape == "bell" else rewards.learnability
-        self.met = False  # whether it was shown its world
+        self.gain = rewards.gain(self.reward)
+        self.started = False  # whether `_start` was called: the skills are known from the first brief on
+
+    # -- candidates, forecast, choice ----------------------------------------------------------------------------------
 
     def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Make n designs that should be just hard enough for the agent as it is now."""
-        if not self.met:
-            self._meet(brief.skills, brief.original)
-            if founders := self.inner.propose(brief, n, context):
-                return [design.model_copy(update={"by": design.by or self.inner.id}) for design in founders]
-        rng = generator(self.seed, "policy", brief.cycle)
-        worth = self._worth()
-        edge = rewards.edge(self.reward)
+        if not self.started:
+            self._start(brief.skills, brief.original)
+            first_designs = self.inner.propose(brief, n, context)
+            if first_designs:
+                return [design.model_copy(update={"by": design.by or self.inner.id}) for design in first_designs]
         o = self.options
+        rng = generator(self.seed, "policy", brief.cycle)
+        skill_weights = self._skill_weights()
         known = [self.space.encode(setting) for setting in self.archive.settings()]
-        old = {row.tobytes() for row in known}
         designs = list[Design]()
         rows = list[Rows]()
         for _ in range(n):
-            guess = self.forecast.guess(rng, o.posterior_noise)
-            search = Search(
-                self.choices,
-                guess,
-                edge,
-                self._allowed,
-                o.search_rounds,
-                o.other_skills_weight,
-                o.change_discount,
-            )
+            search = self._search(self.forecast.sample(rng, o.posterior_noise))
             if rng.random() < o.explore or not o.search_rounds:
-                row, aim = search.draw(rng, worth, taken=rows)
+                row, aim = search.draw(rng, skill_weights, taken=rows)
             else:
-                row, aim = search.best(rng, worth, known, taken=rows)
+                row, aim = search.best(rng, skill_weights, known, taken=rows)
             rows.append(row)
             designs.append(self._design(row, aim, brief))
-            worth = worth * o.repeat_discount ** self.forecast.expected(row[None], edge)[0]
-        again = sum(row.tobytes() in old for row in rows) / max(1, len(rows))
-        figures = {"designer/diversity": diversity(rows), "designer/spread": self.choices.spread()}
-        context.report(figures | {"designer/replayed": again})
+            skill_weights = skill_weights * o.repeat_discount ** self.forecast.expected(row[None], self.gain)[0]
+        known_rows = {row.tobytes() for row in known}
+        replayed = sum(row.tobytes() in known_rows for row in rows)
+        context.report(
+            {
+                "designer/diversity": diversity(rows),
+                "designer/spread": self.choices.effective_levels(),
+                "designer/replayed": replayed / max(1, len(rows)),
+            }
+        )
         return designs
 
+    def _start(self, skills: Sequence[Skill], original: Values) -> None:
+        """Build everything that depends on the world's declaration."""
+        self.space = Space(self.setting, original, skills)
+        self.choices = Choices(self.space, self.options.uniform_share, STRAY)
+        self.forecast = Forecast(self.space)
+        self.started = True
+
+    def _skill_weights(self) -> Floats:
+        """How much designs for each skill are worth: the room it has in the original, unless that teaches it itself.
+
+        A skill that is near alpha in the original is practised there anyway. A skill weighs less while what it needs is
+        missing.
+        """
+        original = self.space.original_row[None]
+        blocked = self.options.blocked_skill_weight
+        rates = self.forecast.rates(original)[0]
+        taught = self.forecast.expected(original, self.gain)[0]
+        rate_of = {skill.name: rate for skill, rate in zip(self.space.skills, rates, strict=True)}
+        needed = [min((rate_of[need] for need in skill.needs), default=1.0) for skill in self.space.skills]
+        room = MIN_SKILL_WEIGHT + (1 - rates) * (1 - taught)
+        return np.asarray(room * (blocked + (1 - blocked) * np.sqrt(needed)))
+
+    def _search(self, forecast: Forecast) -> Search:
+        """A search under one forecast."""
+        o = self.options
+
+        def allowed(row: Rows) -> bool:
+            return self.space.allowed(self.space.decode(row))
+
+        return Search(
+            self.choices, forecast, self.gain, allowed, o.search_rounds, o.other_skills_weight, o.change_discount
+        )
+
+    def _design(self, row: Rows, aim: int, brief: Brief) -> Design:
+        """A row as a design, with what is expected of it."""
+        alpha = self.options.alpha
+        rates = self.forecast.rates(row[None])[0]
+        nearest = [int(s) for s in np.argsort(np.abs(rates - alpha)) if s != aim][:3]
+        others = ", ".join(f"{brief.skills[s].name} {rates[s]:.0%}" for s in nearest)
+        name = brief.skills[aim].name
+        why = f"success at {name} should be {rates[aim]:.0%}, the goal {alpha:.0%}; {others}"
+        return Design(setting=self.setting.of(self.space.decode(row)).values, aim=name, why=why)
+
+    # -- learn ---------------------------------------------------------------------------------------------------------
+
     def learn(self, outcomes: Sequence[Outcome], scores: Scores, context: Context) -> None:
-        """Move forecast, archive and policy by what the agent showed; an outcome tells about every skill."""
-        outcomes = [outcome for outcome in outcomes if self.space.covers(outcome.design.setting)] if self.met else []
+        """Update forecast, archive and choices by what the agent showed; an outcome says something of every skill."""
+        if not self.started:
+            return
+        outcomes = [outcome for outcome in outcomes if self.space.covers(outcome.design.setting)]
         if not outcomes:
             return
-        names = [skill.name for skill in self.space.skills]
-        rows = np.stack([self.space.encode(o.design.setting) for o in outcomes])
-        seen = counts(outcomes, names)
-        home = original_counts(scores, names)
-        everywhere = np.concatenate([rows, np.repeat(self.space.home[None], len(home[0]), axis=0)])
-        self.forecast.learn(everywhere, *(np.concatenate(pair) for pair in zip(seen, home, strict=True)))
+        self._update_forecast(outcomes, scores)
         self.archive.add(context.cycle, outcomes)
         rates = [outcome.rate for outcome in outcomes if outcome.rate is not None]
-        if rates:  # where nobody tried anything there is nothing to be learnt
-            o = self.options
-            lessons = self._lessons(names)
-            dreams = self._dreams(context.cycle)
-            rows, weights = (np.concatenate(pair) for pair in zip(lessons, dreams, strict=True))
-            moved = self.choices.learn(rows, weights, lessons[1].sum(0), o.kl_coef, o.max_kl)
-            near = float(np.mean([abs(rate - o.alpha) <= o.k_min + 1e-9 for rate in rates]))
-            figures = {"designer/in_band": near, "designer/success": float(np.mean(rates)), "designer/kl": moved}
-            context.report(figures | {"designer/kl_start": self.choices.away()})
+        if not rates:  # nobody tried anything, so there is nothing to learn
+            return
+        o = self.options
+        moved = self._update_choices(context.cycle)
+        in_band = float(np.mean([abs(rate - o.alpha) <= o.k_min + 1e-9 for rate in rates]))
+        context.report(
+            {
+                "designer/in_band": in_band,
+                "designer/success": float(np.mean(rates)),
+                "designer/kl": moved,
+                "designer/kl_start": self.choices.kl_from_initial(),
+            }
+        )
+
+    def _update_forecast(self, outcomes: Sequence[Outcome], scores: Scores) -> None:
+        """Update the forecast by the outcomes in the designs and in the original."""
+        names = [skill.name for skill in self.space.skills]
+        shown, tried = counts(outcomes, names)
+        original_shown, original_tried = original_counts(scores, names)
+        rows = [self.space.encode(outcome.design.setting) for outcome in outcomes]
+        self.forecast.learn(
+            np.stack([*rows, self.space.original_row]),
+            np.concatenate([shown, original_shown]),
+            np.concatenate([tried, original_tried]),
+        )
+
+    def _update_choices(self, cycle: int) -> float:
+        """Fit the choices to the archive and to imagined settings; returns the KL divergence of the update."""
+        archive_rows, archive_weights = self._archive_weights()
+        imagined_rows, imagined_weights = self._imagined_weights(cycle)
+        return self.choices.learn(
+            np.concatenate([archive_rows, imagined_rows]),
+            np.concatenate([archive_weights, imagined_weights]),
+            archive_weights.sum(0),
+            self.options.kl_coef,
+            self.options.max_kl,
+        )
+
+    def _archive_weights(self) -> tuple[Rows, Floats]:
+        """The archive as rows, and how much each counts for each aim: (outcomes, aims).
+
+        An outcome counts for every skill it had attempts at, whatever its aim was.
+        """
+        o = self.options
+        outcomes = self.archive.outcomes
+        rows = np.stack([self.space.encode(outcome.design.setting) for outcome in outcomes])
+        columns = []
+        for skill in self.space.skills:
+            tally = [(outcome.skills.get(skill.name, 0), outcome.chances(skill.name)) for outcome in outcomes]
+            columns.append(rewards.weights(tally, self.reward, o.alpha, o.k_min, o.strength))
+        return rows, np.stack(columns, axis=1) * self.archive.age_weights()[:, None]
+
+    def _imagined_weights(self, cycle: int) -> tuple[Rows, Floats]:
+        """Settings drawn from the choices for each aim, weighted by what the forecast expects of them now.
+
+        So the choices follow the agent: what was at the edge in the last cycle need not be there any more.
+        """
+        o = self.options
+        count = o.imagined_samples
+        skills = len(self.space.skills)
+        rng = generator(self.seed, "dreams", cycle)
+        aims = np.repeat(np.arange(skills), count)
+        rows = self.choices.sample(rng, aims)
+        each = np.arange(len(aims))
+        gain = self.forecast.expected(rows, self.gain)[each, aims].reshape(skills, count)
+        excess = np.maximum(0.0, np.expm1(o.strength * (gain - gain.mean(1, keepdims=True))))
+        weights = np.zeros((len(aims), skills))
+        weights[each, aims] = excess.ravel() * o.imagined_weight / count
+        return rows, weights
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def save(self, folder: Path) -> None:
-        """Write what it was told of the world, the archive, the forecast and the policy."""
+        """Write the declaration it started from, the archive, the forecast and the choices."""
         super().save(folder)
-        if not self.met:
+        if not self.started:
             checkpoint.write(folder, {}, {})
             return
-        (aims, knobs) = self.choices.tables
-        forecast = self.forecast
-        arrays = {"mean": forecast.mean, "cov": forecast.cov, "aims": aims}
+        aims, knobs = self.choices.tables
+        arrays = {"mean": self.forecast.mean, "cov": self.forecast.cov, "aims": aims}
         arrays |= {f"knobs/{i}": table for i, table in enumerate(knobs)}
-        skills = [skill.model_dump(mode="json") for skill in self.space.skills]
-        state: dict[str, Any] = {"skills": skills, "original": dict(self.space.original)}
-        checkpoint.write(folder, arrays, state | {"archive": self.archive.to_json()})
+        state: dict[str, Any] = {
+            "skills": [skill.model_dump(mode="json") for skill in self.space.skills],
+            "original": dict(self.space.original),
+            "archive": self.archive.to_json(),
+        }
+        checkpoint.write(folder, arrays, state)
 
     def load(self, folder: Path) -> None:
-        """Take it up again."""
+        """Read what `save` wrote."""
         super().load(folder)
         arrays, state = checkpoint.read(folder)
         if not state:
             return
         try:
-            self._meet([Skill.model_validate(skill) for skill in state["skills"]], Frozen(state["original"]))
+            self._start([Skill.model_validate(skill) for skill in state["skills"]], Frozen(state["original"]))
             self.archive.load(state["archive"])
-            f = self.forecast
-            (aims, knobs) = self.choices.tables
-            f.mean = _shaped(arrays, "mean", f.mean)
-            f.cov = _shaped(arrays, "cov", f.cov)
-            knobs = [_shaped(arrays, f"knobs/{i}", table) for i, table in enumerate(knobs)]
-            self.choices.tables = _shaped(arrays, "aims", aims), knobs
+            aims, knobs = self.choices.tables
+            self.forecast.mean = _shaped(arrays, "mean", self.forecast.mean)
+            self.forecast.cov = _shaped(arrays, "cov", self.forecast.cov)
+            loaded_knobs = [_shaped(arrays, f"knobs/{i}", table) for i, table in enumerate(knobs)]
+            self.choices.tables = _shaped(arrays, "aims", aims), loaded_knobs
         except (KeyError, TypeError, ValueError) as error:
             raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error
-
-    def _meet(self, skills: Sequence[Skill], original: Values) -> None:
-        """Take in the world's declaration."""
-        self.space = Space(self.setting, original, skills)
-        self.choices = Choices(self.space, self.options.uniform_share, stray=0.1)
-        self.forecast = Forecast(self.space)
-        self.met = True
-
-    def _worth(self) -> Floats:
-        """What designs for each skill are worth: the room it has in the original, as far as that does not teach it.
-
-        A skill that is near alpha in the original is practised there anyway. Less while what it needs is missing.
-        """
-        home = self.space.home[None]
-        reach = self.options.blocked_skill_weight
-        rates = self.forecast.rates(home)[0]
-        taught = self.forecast.expected(home, rewards.edge(self.reward))[0]
-        known = {skill.name: rate for skill, rate in zip(self.space.skills, rates, strict=True)}
-        near = [min((known[need] for need in skill.needs), default=1.0) for skill in self.space.skills]
-        return np.asarray((0.02 + (1 - rates) * (1 - taught)) * (reach + (1 - reach) * np.sqrt(near)))
-
-    def _lessons(self, names: Sequence[str]) -> tuple[Rows, Floats]:
-        """The archive as rows, and what each should count for the policy of each aim: hindsight for every skill."""
-        o = self.options
-        outcomes = self.archive.outcomes
-        rows = np.stack([self.space.encode(outcome.design.setting) for outcome in outcomes])
-        columns = []
-        for name in names:
-            tally = [(outcome.skills.get(name, 0), outcome.chances(name)) for outcome in outcomes]
-            columns.append(rewards.weights(tally, self.reward, o.alpha, o.k_min, o.strength))
-        return rows, np.stack(columns, axis=1) * self.archive.freshness()[:, None]
-
-    def _dreams(self, cycle: int) -> tuple[Rows, Floats]:
-        """Settings drawn from the policy for each aim, weighted by what the forecast expects of them now.
-
-        This is how the policy follows the agent's profile: what was at the edge last cycle need not be there any more.
-        """
-        count = self.options.imagined_samples
-        aims = len(self.space.skills)
-        rng = generator(self.seed, "dreams", cycle)
-        own = np.repeat(np.arange(aims), count)
-        rows = self.choices.sample(rng, own)
-        gain = self.forecast.expected(rows, rewards.edge(self.reward))[np.arange(len(own)), own].reshape(aims, count)
-        excess = np.maximum(0.0, np.expm1(self.options.strength * (gain - gain.mean(1, keepdims=True))))
-        weights = np.zeros((len(own), aims))
-        weights[np.arange(len(own)), own] = excess.ravel() * self.options.imagined_weight / count
-        return rows, weights
-
-    def _allowed(self, row: Rows) -> bool:
-        """Whether the world's rules across knobs accept a setting."""
-        return self.space.allowed(self.space.decode(row))
-
-    def _design(self, row: Rows, aim: int, brief: Brief) -> Design:
-        """A row as a design, with what is expected of it."""
-        rates = self.forecast.rates(row[None])[0]
-        order = [int(s) for s in np.argsort(np.abs(rates - self.options.alpha)) if s != aim][:3]
-        near = ", ".join(f"{brief.skills[s].name} {rates[s]:.0%}" for s in order)
-        why = (
-            f"success at {brief.skills[aim].name} should be {rates[aim]:.0%}, the goal {self.options.alpha:.0%}; {near}"
-        )
-        return Design(setting=self.setting.of(self.space.decode(row)).values, aim=brief.skills[aim].name, why=why)
 
 
 def _shaped(arrays: Mapping[str, Floats], name: str, like: Floats) -> Floats:
@@ -278,6 +363,6 @@ def _shaped(arrays: Mapping[str, Floats], name: str, like: Floats) -> Floats:
 
 
 def diversity(rows: Sequence[Rows]) -> float:
-    """Share of knobs in which two designs differ, mean over pairs: 0 where all are the same."""
+    """Share of knobs in which two designs differ, the mean over pairs: 0 where all are the same."""
     pairs = [np.mean(a != b) for i, a in enumerate(rows) for b in rows[:i]]
     return float(np.mean(pairs)) if pairs else 0.0

@@ -1,9 +1,9 @@
-"""Forecast: how likely the agent shows each skill in a setting, as far as one can know.
+"""Forecast: how likely the agent is to show each skill in a setting, and how certain that is.
 
-A logistic regression a skill over the features of `space.py`, Bayesian (Laplace): it begins with what the world
-declares and is moved by every outcome, for every skill at once - an episode tells about all of them, whatever its aim
-was. The agent changes, so before each update the past is trusted a little less; that lets it follow an agent that
-improves or forgets.
+One Bayesian logistic regression a skill (Laplace approximation) over the features of `space.py`. The prior is what the
+world declares. Every outcome updates all skills, since an episode says something of each, whatever its aim was. The
+agent changes, so before each update the past is trusted a little less: the forecast follows an agent that improves or
+forgets.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from curricle.designers.policy.space import Rows, Space
 from curricle.designers.reward import Floats, Reward
 from curricle.records import Outcome, Scores
 
-TRUST = 60.0
+MAX_ATTEMPTS = 60.0
 """Attempts that one outcome counts for at most: the agent changed while they were made, and the model is simple."""
-DRIFT = 0.8
-WEAR = 0.15
-"""Deviation by which the agent's level, and the weight of each feature, may have moved from one cycle to the next."""
-NEWTON = 25
-_NODES, _SHARES = np.polynomial.hermite_e.hermegauss(7)
+INTERCEPT_DRIFT = 0.8
+WEIGHT_DRIFT = 0.15
+"""Standard deviation by which the intercept (the agent's ability) and each other weight may move in one cycle."""
+NEWTON_STEPS = 25
+_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 
 
 class Forecast:
@@ -29,8 +29,8 @@ class Forecast:
 
     def __init__(self, space: Space) -> None:
         self.space = space
-        self.mean, spread = space.expectation()
-        self.cov = np.stack([np.diag(row**2) for row in spread])
+        self.mean, deviation = space.prior()
+        self.cov = np.stack([np.diag(row**2) for row in deviation])
 
     def log_odds(self, rows: Rows) -> tuple[Floats, Floats]:
         """Mean and variance of each skill's log-odds: (settings, skills) each."""
@@ -38,44 +38,43 @@ class Forecast:
         return x @ self.mean.T, (np.matmul(x, self.cov) * x).sum(-1).T
 
     def rates(self, rows: Rows) -> Floats:
-        """Success rates to be expected: (settings, skills)."""
+        """Expected success rates: (settings, skills)."""
         return self.expected(rows, lambda p: p)
 
     def expected(self, rows: Rows, reward: Reward) -> Floats:
-        """Reward to be expected at each skill, over all that the success rate may be: (settings, skills)."""
+        """Expected reward at each skill, over the distribution of its success rate: (settings, skills)."""
         mean, variance = self.log_odds(rows)
         points = mean[..., None] + np.sqrt(variance)[..., None] * _NODES
-        return np.asarray(reward(_sigmoid(points)) @ (_SHARES / _SHARES.sum()))
+        return np.asarray(reward(_sigmoid(points)) @ (_NODE_WEIGHTS / _NODE_WEIGHTS.sum()))
 
-    def guess(self, rng: np.random.Generator, share: float) -> "Forecast":
-        """One of the forecasts that this one holds possible: what knobs do is drawn, for a share of the doubt.
+    def sample(self, rng: np.random.Generator, scale: float) -> "Forecast":
+        """A forecast with the effects of knobs drawn from the posterior, scaled down (Thompson sampling).
 
-        Designs made by different guesses differ in what they hand out; their outcomes tell which guess was right.
+        Designs made with different samples differ in what they hand out; their outcomes tell which sample was right.
         """
-        other = copy(self)
+        sampled = copy(self)
         root = np.linalg.cholesky(self.cov + 1e-9 * np.eye(self.cov.shape[1]))
-        drawn = share * np.einsum("sfg,sg->sf", root, rng.standard_normal(self.mean.shape))
-        drawn[:, 0] = 0.0  # how able the agent is stays what is expected
-        other.mean = self.mean + drawn
-        other.cov = self.cov * (1 - share**2)
-        return other
+        noise = scale * np.einsum("sfg,sg->sf", root, rng.standard_normal(self.mean.shape))
+        noise[:, 0] = 0.0  # the agent's ability keeps its mean
+        sampled.mean = self.mean + noise
+        sampled.cov = self.cov * (1 - scale**2)
+        return sampled
 
     def learn(self, rows: Rows, shown: Floats, tried: Floats) -> None:
-        """Take in counts of some settings: (settings, skills) each."""
+        """Update by counts of successes and attempts in some settings: (settings, skills) each."""
         x = self.space.features(rows)
-        size = np.minimum(1.0, TRUST / np.maximum(tried, 1))
+        size = np.minimum(1.0, MAX_ATTEMPTS / np.maximum(tried, 1))
         shown = shown * size
         tried = tried * size
-        drift = np.full(x.shape[1], WEAR**2)
-        drift[0] = DRIFT**2
+        drift = np.full(x.shape[1], WEIGHT_DRIFT**2)
+        drift[0] = INTERCEPT_DRIFT**2
         for s in range(len(self.mean)):
-            self.mean[s], self.cov[s] = _laplace(
-                self.mean[s], self.cov[s] + np.diag(drift), x, shown[:, s], tried[:, s]
-            )
+            prior = self.cov[s] + np.diag(drift)
+            self.mean[s], self.cov[s] = _laplace(self.mean[s], prior, x, shown[:, s], tried[:, s])
 
 
 def counts(outcomes: Sequence[Outcome], names: Sequence[str]) -> tuple[Floats, Floats]:
-    """How often each skill was shown, and of how many attempts: (outcomes, skills) each.
+    """How often each skill was shown, and in how many attempts: (outcomes, skills) each.
 
     An attempt that could not show a skill counts as one that did not: the design teaches nothing of it.
     """
@@ -85,7 +84,7 @@ def counts(outcomes: Sequence[Outcome], names: Sequence[str]) -> tuple[Floats, F
 
 
 def original_counts(scores: Scores, names: Sequence[str]) -> tuple[Floats, Floats]:
-    """The same for the original world: practice there, which is free; where there was none, the test."""
+    """The same for the original world: from practice there, which is free; without any, from the test."""
     if scores.trained is not None and scores.trained.attempts:
         tried = np.full(len(names), float(scores.trained.attempts))
         rates = np.array([scores.trained.skills.get(n, 0.0) for n in names])
@@ -96,20 +95,20 @@ def original_counts(scores: Scores, names: Sequence[str]) -> tuple[Floats, Float
 
 
 def _laplace(mean: Floats, cov: Floats, x: Floats, shown: Floats, tried: Floats) -> tuple[Floats, Floats]:
-    """The likeliest weights and the spread around them, given a Gaussian before the counts."""
+    """Posterior mode of the weights and the covariance around it, given a Gaussian prior and the counts."""
     precision = np.linalg.inv(cov)
     w = mean.copy()
-    for _ in range(NEWTON):
+    for _ in range(NEWTON_STEPS):
         p = _sigmoid(x @ w)
         gradient = x.T @ (shown - tried * p) - precision @ (w - mean)
-        curve = precision + (x.T * (tried * p * (1 - p))) @ x
-        step = np.linalg.solve(curve, gradient)
-        w = w + step * min(1.0, 2.0 / max(1e-9, float(np.abs(step).max())))  # far from the goal, full steps overshoot
+        hessian = precision + (x.T * (tried * p * (1 - p))) @ x
+        step = np.linalg.solve(hessian, gradient)
+        w = w + step * min(1.0, 2.0 / max(1e-9, float(np.abs(step).max())))  # full steps overshoot far from the mode
         if np.abs(step).max() < 1e-8:
             break
     p = _sigmoid(x @ w)
-    after = np.linalg.inv(precision + (x.T * (tried * p * (1 - p))) @ x)
-    return w, (after + after.T) / 2
+    covariance = np.linalg.inv(precision + (x.T * (tried * p * (1 - p))) @ x)
+    return w, (covariance + covariance.T) / 2
 
 
 def _sigmoid(x: Floats) -> Floats:

@@ -1,10 +1,11 @@
-"""Search: find the setting that the forecast thinks most worth practising.
+"""Search: find the setting that is most worth practising, by the forecast.
 
-In: a policy to draw from, a forecast to judge by, what each skill is worth. A few rounds of breeding: the best settings
-are mixed knob by knob, and now and then a knob is drawn anew from the policy. A setting's value is worth times expected
-gain (how near to alpha) at its aim, plus a share of the same for all other skills, less for each knob that is moved
-away from the original (what is learnt has to carry over), plus a little of the policy's log-probability: that
-is the KL penalty to the policy, and keeps knobs of no use as they are in the original.
+In: choices to draw from, a forecast that predicts success, a weight for each skill. An evolutionary search of a few
+rounds: the best settings are mixed knob by knob, and now and then a knob is drawn anew from the choices. The value of a
+setting is the skill's weight times the expected gain (how near to alpha) at its aim, plus a share of the same for all
+other skills. Each knob that differs from the original makes it worth less, since what is learnt has to carry over. A
+little of the log-probability under the choices is added: a KL penalty, which leaves knobs of no use as they are in the
+original.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,88 +19,94 @@ from curricle.designers.reward import Floats, Reward
 
 POPULATION = 384
 ELITE = 48
-PENALTY = 0.02
-"""Worth of one unit of log-probability under the policy."""
+LOG_PROB_COEF = 0.02
+"""Value of one unit of log-probability under the choices."""
+MAX_DRAWS = 1000
 
 
 class Search:
-    """Looks for settings in one cycle."""
+    """Searches settings for one design."""
 
     def __init__(
         self,
         choices: Choices,
         forecast: Forecast,
-        edge: Reward,
+        gain: Reward,
         allowed: Callable[[Rows], bool],
         rounds: int,
-        others: float,
-        close: float,
+        other_skills_weight: float,
+        change_discount: float,
     ) -> None:
         self.choices = choices
         self.forecast = forecast
-        self.edge = edge
+        self.gain = gain
         self.allowed = allowed
         self.rounds = rounds
-        self.others = others
-        self.close = close
+        self.other_skills_weight = other_skills_weight
+        self.change_discount = change_discount
 
-    def gain(self, rows: Rows) -> Floats:
-        """How near to alpha each skill is expected to be, 0 to 1: (settings, skills)."""
-        return self.forecast.expected(rows, self.edge)
-
-    def draw(self, rng: np.random.Generator, worth: Floats, taken: Sequence[Rows]) -> tuple[Rows, int]:
-        """One setting from the policy as it is, and its aim; one of the cycle's own only where no other is found."""
-        taboo = {row.tobytes() for row in taken}
-        again = self.choices.space.home
-        for _ in range(1000):
-            (aim,) = self._aims(rng, worth, 1)
+    def draw(self, rng: np.random.Generator, skill_weights: Floats, taken: Sequence[Rows]) -> tuple[Rows, int]:
+        """Draw one setting and its aim from the choices; a taken one is repeated only where no other is found."""
+        taken_rows = {row.tobytes() for row in taken}
+        fallback = self.choices.space.original_row
+        for _ in range(MAX_DRAWS):
+            (aim,) = self._draw_aims(rng, skill_weights, 1)
             (row,) = self.choices.sample(rng, np.array([aim]))
             if self.allowed(row):
-                if row.tobytes() not in taboo:
+                if row.tobytes() not in taken_rows:
                     return row, int(aim)
-                again = row
-        return again, int(aim)
+                fallback = row
+        return fallback, int(aim)
 
     def best(
-        self, rng: np.random.Generator, worth: Floats, known: Sequence[Rows], taken: Sequence[Rows]
+        self, rng: np.random.Generator, skill_weights: Floats, known: Sequence[Rows], taken: Sequence[Rows]
     ) -> tuple[Rows, int]:
-        """The setting of most value, and the skill that makes most of it: its aim."""
-        taboo = {row.tobytes() for row in taken}
-        rows = self.choices.sample(rng, self._aims(rng, worth, POPULATION))
-        rows = np.concatenate([rows, self.choices.space.home[None], *(row[None] for row in known)])
+        """The setting of the highest value, and the skill that adds most to the value: its aim."""
+        taken_rows = {row.tobytes() for row in taken}
+        drawn = self.choices.sample(rng, self._draw_aims(rng, skill_weights, POPULATION))
+        rows = np.concatenate([drawn, self.choices.space.original_row[None], *(row[None] for row in known)])
         for _ in range(self.rounds):
-            elite, aims, _ = self._elite(rows, worth, taboo)
+            elite, aims = self._elite(rows, skill_weights, taken_rows)
             rows = np.concatenate([elite, self._children(rng, elite, aims)])
-        elite, aims, _ = self._elite(rows, worth, taboo)
+        elite, aims = self._elite(rows, skill_weights, taken_rows)
         return elite[0], int(aims[0])
 
-    def _aims(self, rng: np.random.Generator, worth: Floats, count: int) -> Rows:
-        """Draw aims by what they are worth and by how well they could be brought to alpha so far."""
-        chance = worth / worth.sum() + self.choices.aims
+    def _draw_aims(self, rng: np.random.Generator, skill_weights: Floats, count: int) -> Rows:
+        """Draw aims by their weights, and by how well designs for them have come to alpha so far."""
+        chance = skill_weights / skill_weights.sum() + self.choices.aim_probabilities
         return rng.choice(len(chance), count, p=chance / chance.sum())
 
-    def _elite(self, rows: Rows, worth: Floats, taboo: set[bytes]) -> tuple[Rows, Rows, Floats]:
-        """The best settings that the world allows, best first, with their aims and values.
+    def _elite(self, rows: Rows, skill_weights: Floats, taken: set[bytes]) -> tuple[Rows, Rows]:
+        """The best settings that the world allows, best first, with their aims.
 
-        Where all that it allows are taboo one of them comes again; the original is always allowed.
+        Where all of these are taken, one comes again. The original is always allowed.
         """
         rows = np.unique(rows, axis=0)
-        parts = worth * self.gain(rows) * self.close ** (rows != self.choices.space.home).sum(1, keepdims=True)
-        aims = parts.argmax(1)
-        values = self.others * parts.sum(1) + (1 - self.others) * parts.max(1) + PENALTY * self.choices.log(rows, aims)
+        original = self.choices.space.original_row
+        changed = (rows != original).sum(1, keepdims=True)
+        skill_values = skill_weights * self.forecast.expected(rows, self.gain) * self.change_discount**changed
+        aims = skill_values.argmax(1)
+        share = self.other_skills_weight
+        values = share * skill_values.sum(1) + (1 - share) * skill_values.max(1)
+        values = values + LOG_PROB_COEF * self.choices.log_prob(rows, aims)
         found = list[int]()
-        again = list[int]()
+        repeated = list[int]()
         for index in np.argsort(-values, kind="stable").tolist():
             if self.allowed(rows[index]):
-                (again if rows[index].tobytes() in taboo else found).append(index)
+                if rows[index].tobytes() in taken:
+                    repeated.append(index)
+                else:
+                    found.append(index)
             if len(found) == ELITE:
                 break
-        found = found or again[:1] or np.flatnonzero((rows == self.choices.space.home).all(1)).tolist()
-        return rows[found], aims[found], values[found]
+        if not found:
+            found = repeated[:1] or np.flatnonzero((rows == original).all(1)).tolist()
+        return rows[found], aims[found]
 
     def _children(self, rng: np.random.Generator, elite: Rows, aims: Rows) -> Rows:
         """Mix pairs of the elite; about two knobs of each child are drawn anew, for the aim of its first parent."""
-        first, second = (rng.integers(len(elite), size=POPULATION) for _ in range(2))
+        first = rng.integers(len(elite), size=POPULATION)
+        second = rng.integers(len(elite), size=POPULATION)
         children = np.where(rng.random((POPULATION, elite.shape[1])) < 0.5, elite[first], elite[second])
         fresh = self.choices.sample(rng, aims[first])
         return np.where(rng.random(children.shape) < 2 / children.shape[1], fresh, children)
