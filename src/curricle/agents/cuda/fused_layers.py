@@ -1,9 +1,9 @@
-"""Fused layers: what lies between the convolutions of an image network, as torch functions over Triton's kernels.
+"""Fused layers: what lies between the convolutions of an image network, as torch functions over Triton kernels.
 
-The convolutions are half of the network's time on a GPU; the rest goes by in reading and writing pictures of 64
-channels. So ReLU, the sum with the residual stream and GroupNorm(1) are one pass, and so are bias, max-pooling and
-ReLU, forth and back; of bytes, the first convolution too. They compute what `nets.Stage` says in plain torch, which is
-what a CPU runs and what the tests compare them with.
+On a GPU the convolutions take half of the network's time, and reading and writing images of 64 channels takes the rest.
+Fused into one kernel each, forward and backward, are: ReLU, the sum with the residual stream and GroupNorm(1); bias,
+max-pooling and ReLU; and, if the input is bytes, the first convolution with its pooling. They compute what
+`encoders.Stage` does in plain PyTorch, which is what a CPU runs and what the tests compare them with.
 """
 
 import functools
@@ -333,7 +333,7 @@ def twice(z: Tensor, norm: Norm, after: Norm) -> tuple[Tensor, Tensor]:
     return out, mid
 
 
-def through(stages: Sequence["Stage"], last: torch.nn.LayerNorm, x: Tensor) -> Tensor:
+def image_network(stages: Sequence["Stage"], last: torch.nn.LayerNorm, x: Tensor) -> Tensor:
     """The stages of an image network over bytes and a last norm, with all between two convolutions in one kernel.
 
     A norm over all numbers of a picture, each with a gain of its own, is one over as many channels of one pixel.
