@@ -3,10 +3,10 @@
     python benchmarks/kernels.py [--images 512] [--best 4] [--only norm_back]
     python benchmarks/kernels.py --floor
 
-On a GPU, for the papers' network over 64x64 pictures in bfloat16. For every kernel and stage: what `fused.py` launches
-now, the time in which as many bytes can be copied (each read and written once), and the fastest shapes: numbers (of
-the first convolution: columns) a program takes at a time, warps, programs (of `enter`: rows a program takes). Then the
-convolutions, searched among cuDNN's first ten ways and among all.
+On a GPU, for the papers' network over 64x64 pictures in bfloat16. For every kernel and stage: what `fused_layers.py`
+launches now, the time in which as many bytes can be copied (each read and written once), and the fastest shapes:
+numbers (of the first convolution: columns) a program takes at a time, warps, programs (of `enter`: rows a program
+takes). Then the convolutions, searched among cuDNN's first ten ways and among all.
 Compiles first, on all cores. `--floor` looks for no shapes: it adds up what a minibatch of the network takes, in the
 convolutions and in all that lies between them, as it is and if that were nothing but copies; and EnvGen's run of it.
 """

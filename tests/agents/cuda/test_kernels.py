@@ -23,7 +23,7 @@ def error(z):
     for exact in (True, False):
         one, two = (copy.deepcopy(norm).double() if exact else norm for norm in norms)
         given = (z.double() if exact else z).clone(memory_format=torch.channels_last).requires_grad_()
-        out = two(one(given)) if exact else fused.twice(given, *fused.gathered([one, two]))[0]
+        out = two(one(given)) if exact else fused.normalise_twice(given, *fused.collect_norms([one, two]))[0]
         (out * torch.arange(out.numel()).view_as(out).sin()).sum().backward()
         found.append([out.detach().double(), given.grad.double()])
     length = torch.linalg.vector_norm
@@ -47,7 +47,7 @@ def distances(shape, channels, blocks, kind, count=5):
     seen = torch.randint(0, 256, (count, *shape), dtype=torch.uint8)
     found = []
     fused.RESIDENT, fused.PROGRAMS = (2, 2), 2  # fewer programs than pictures, as on a GPU
-    fused._kind = lambda like: getattr(torch, kind)
+    fused._compute_dtype = lambda like: getattr(torch, kind)
     for how in (net.stages, fused.image_network):
         net.zero_grad()
         if how is net.stages:
@@ -195,6 +195,7 @@ picture = {"HEIGHT": 64, "WIDTH": 64, "PIXEL": 4}
 tile = {**picture, "C": 64, "WIDE": 64, "BLOCK": 64}
 rows = {"ACTIONS": 17, "WIDE": 32, "BLOCK": 64}
 block = {"C": 64, "BLOCK": 4096, "WHOLE": True}
+flat = {"BLOCK": 1024}
 pool = {"HEIGHT": 32, "WIDTH": 32, "C": 128, "BLOCK": 1024}
 CASES = [
     ("pad", [byte, half], {**picture, "COLOURS": 3, "BLOCK": 1024}),
@@ -202,11 +203,11 @@ CASES = [
     ("enter_back", [half, half, byte, full, full, "i32"], tile),
     ("pool", [half, full, half, byte], pool),
     ("pool_back", [half, byte, half], pool),
-    ("clipped", [full, full, whole, *[full] * 4, full, full, full, "i32", *["fp32"] * 3], rows),
-    ("judge", [full, "*i1", full, full, full, "i32", "i32", "fp32", "fp32"], {"BLOCK": 256}),
-    ("choose", [full] * 4 + [whole, full, full, "i32"], rows),
-    ("watch", [full, full, "i32", "fp32"], {"BLOCK": 1024}),
-    ("adam", [full, full, "fp32", *[full] * 4, "i32", *["fp32"] * 6, half], {"TWIN": True, "BLOCK": 1024}),
+    ("ppo_loss", [full, full, whole, *[full] * 4, full, full, full, "i32", *["fp32"] * 3], rows),
+    ("fill_advantages", [full, "*i1", full, full, full, "i32", "i32", "fp32", "fp32"], {"BLOCK": 256}),
+    ("sample_actions", [full] * 4 + [whole, full, full, "i32"], rows),
+    ("update_moments", [full, full, "i32", "fp32"], flat),
+    ("adam_step", [full, full, "fp32", *[full] * 4, "i32", *["fp32"] * 6, half], {**flat, "HAS_BF16_COPY": True}),
     ("twice", [half, *[full] * 4, half, half, full, full, "fp32", "fp32", "i32", "i32"], block),
     ("twice_back", [half] * 3 + [full] * 5 + [half, full, "i32", "i32", "i32"], {**block, "SKIP": True}),
 ]
