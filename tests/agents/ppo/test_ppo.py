@@ -1,34 +1,22 @@
 """PPO: its arithmetic against values worked out by hand, its networks, and that it learns what chance does not."""
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 from helpers import paths
-from helpers.ppo_worlds import Armed, Mixed, Odd, Slots, World64, count, saved
+from helpers.ppo_worlds import Armed, Mixed, Odd, Slots, World64, saved
 from helpers.sweep import VAULT, quiet
 from pydantic import ValidationError
 
 from curricle import config
-from curricle.agents.episodes import Tally
-from curricle.agents.networks.encoders import Network, Symbols, sum_embeddings
-from curricle.agents.networks.heads import Categorical, Gaussian, ValueNormaliser
-from curricle.agents.networks.spaces import input_specs
-from curricle.agents.ppo.actors import Actor, PolicyStep, estimate_values
+from curricle.agents.ppo.actors import estimate_values
 from curricle.agents.ppo.agent import PPO, PPOOptions, clipped_loss
-from curricle.agents.ppo.rollout import RolloutBuffer, gae
+from curricle.agents.ppo.rollout import gae
 from curricle.agents.random import RandomAgent
 from curricle.errors import AgentError, RunDamaged
 from curricle.tracking import checkpoint
-from curricle.worlds.crafter import Crafter
-from curricle.worlds.crafter.env import CrafterVector
 
 SMALL = {"environments": 4, "steps": 32, "minibatches": 2}
-
-
-def network(space, actions=None, **changes):
-    given = {"channels": (64, 128, 128), "blocks": 2, "width": 256, "hidden": 1024, "value_norm_decay": 0.99} | changes
-    return Network(input_specs(space, "test"), actions or gymnasium.spaces.Discrete(17), **given)
 
 
 def test_advantages_by_hand():
@@ -57,70 +45,6 @@ def test_a_gain_beyond_the_clip_gives_no_gradient():
     loss, _ = clipped_loss(moved, torch.tensor([1.0, -1.0, -1.0]), 0.2)
     loss.backward()
     assert moved.grad.tolist() == pytest.approx([0, 0, 0.5])
-
-
-def test_the_value_normaliser_forgets_as_it_should():
-    normaliser = ValueNormaliser(0.99)
-    for _ in range(3):
-        normaliser.update(torch.tensor([1.0, 3.0]))
-    mean, deviation = normaliser.mean_and_deviation()
-    assert (mean.item(), deviation.item()) == pytest.approx((2, 1), rel=1e-4)
-    assert normaliser.denormalise(normaliser.normalise(torch.tensor([7.0]))).item() == pytest.approx(7)
-    normaliser.update(torch.full((2,), 102.0))
-    assert normaliser.mean_and_deviation()[0].item() == pytest.approx(2 + 100 * 0.01 / (1 - 0.99**4), rel=1e-3)
-
-
-def test_the_network_for_pixels_is_the_papers():
-    pixels = gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8)
-    assert count(network(pixels)) == pytest.approx(3.95e6, rel=0.01)
-    small = network(pixels, channels=(4, 8), blocks=1, hidden=32)
-    features = small.encode({"all": torch.zeros(2, 64, 64, 3, dtype=torch.uint8)})
-    distribution, values = small.policy_and_value(features, torch.zeros(2, 0))
-    assert distribution.shape == (2, 17) and values.shape == (2,)
-    assert distribution.exp().sum(1).tolist() == pytest.approx([1, 1])
-    assert distribution.exp().max().item() == pytest.approx(1 / 17, abs=0.01)  # begins near chance
-
-
-def test_summed_embeddings_are_sums_of_rows_and_so_are_their_gradients():
-    torch.manual_seed(0)
-    encoder = Symbols([3, 200, 5, 1], 8)
-    seen = torch.randint(0, 2, (6, 4), dtype=torch.uint8)
-    codes, tables = seen[:, [0, 2, 3]], torch.randn(12, 8, requires_grad=True)
-    by_hand = sum(tables[encoder.first_row[c] + codes[:, c].long()] * (codes[:, [c]] > 0) for c in range(3))
-    out = sum_embeddings(codes, encoder.first_row, tables)
-    assert torch.allclose(out, by_hand, atol=1e-6)
-    weight = torch.randn(6, 8)
-    mine, theirs = (torch.autograd.grad((x * weight).sum(), tables)[0] for x in (out, by_hand))
-    assert torch.allclose(mine, theirs, atol=1e-6)
-    assert encoder(seen).shape == (6, 8)
-
-
-@pytest.mark.parametrize("discrete", [True, False])
-def test_heads_agree_with_torch(discrete):
-    torch.manual_seed(0)
-    x, noise = torch.randn(20_000, 5), torch.rand(20_000, 1) if discrete else torch.randn(20_000, 2)
-    if discrete:
-        head = Categorical(5, gymnasium.spaces.Discrete(3))
-        torch.nn.init.normal_(head.linear.weight)
-        choice = head(x)
-        theirs, other = (torch.distributions.Categorical(logits=c) for c in (choice, choice.flip(0)))
-    else:
-        head = Gaussian(5, gymnasium.spaces.Box(-2, 2, (2,), np.float32))
-        choice = head(x)
-        theirs, other = (
-            torch.distributions.Independent(torch.distributions.Normal(c[:, :2], c[:, 2:].exp()), 1)
-            for c in (choice, choice.flip(0))
-        )
-    actions = head.sample(choice, noise)
-    assert torch.allclose(head.log_prob(choice, actions), theirs.log_prob(actions), atol=1e-4)
-    assert torch.allclose(head.entropy(choice), theirs.entropy(), atol=1e-4)
-    kl = torch.distributions.kl_divergence(theirs, other)
-    assert torch.allclose(head.kl(choice, choice.flip(0)), kl, atol=1e-3)
-    if discrete:
-        shares = torch.bincount(actions, minlength=3) / len(actions)
-        assert torch.allclose(shares, choice.exp().mean(0), atol=0.02)
-    else:
-        assert np.abs(head.to_world(actions.detach().numpy())).max() == 2  # cut off at the bounds
 
 
 def test_it_learns_the_vault_where_chance_does_not():
@@ -257,75 +181,3 @@ def test_pictures_that_lie_as_before_are_refused(world, tmp_path):
         return again.load(tmp_path / "one")
     with pytest.raises(RunDamaged, match="laid pictures out by pixel; it has to be trained anew"):
         again.load(tmp_path / "one")
-
-
-def test_counting_a_rollout_equals_counting_step_by_step():
-    world, rng = VAULT(), np.random.default_rng(0)
-    designs = [world.unaltered(), world.unaltered().model_copy(update={"aim": "open_1"})]
-    at_once, by_step = (Tally(world, designs, [0, 1, 0]) for _ in range(2))
-    for _ in range(3):
-        rewards, ended = rng.integers(0, 5, (7, 3)).astype(float), rng.random((7, 3)) < 0.3
-        skills = rng.random((7, 3, 3)) < 0.5
-        at_once.add_rollout(rewards, ended, skills)
-        for t in range(7):
-            by_step.add(rewards[t], ended[t], skills[t])
-    assert at_once.outcomes() == by_step.outcomes()
-    assert at_once.running.tolist() == by_step.running.tolist()
-
-
-def weights(agent):
-    return agent.parameters.flat.detach().clone()
-
-
-def test_observations_read_where_a_world_keeps_them_are_those_it_hands_out(monkeypatch):
-    """Two practices, so that episodes also go on from a snapshot."""
-    world, found = Crafter(), []
-    for lends in (True, False):
-        if not lends:
-            monkeypatch.setattr(CrafterVector, "lent", lambda self: None)
-        agent = PPO(world, PPOOptions(environments=4, steps=16, minibatches=2, workers=1, device="cpu"))
-        for seed in range(2):
-            agent.practise([world.unaltered()], 256, seed=seed, report=quiet)
-        (name,) = agent.inputs
-        found.append((weights(agent), agent.environment_state.arrays[f"seen.{name}"]))
-    assert torch.equal(found[0][0], found[1][0]) and np.array_equal(found[0][1], found[1][1])
-
-
-def test_actors_by_turns_play_what_each_plays_alone():
-    world = Crafter()
-    agent = PPO(world, PPOOptions(environments=5, steps=8, workers=2, device="cpu"))
-    slices = [slice(0, 2), slice(2, 5)]
-    noise = [np.random.default_rng(count).random((8, count, 1), np.float32) for count in (2, 3)]
-    played = []
-    for order in ([[0, 1]], [[1], [0]]):
-        buffer = RolloutBuffer(agent.network, agent.device, 8, 5, len(world.skills))
-        vectors = world.by_turns([[world.original] * (here.stop - here.start) for here in slices])
-        actors = []
-        for vector, here in zip(vectors, slices, strict=True):
-            actors.append(Actor(vector, PolicyStep(agent.network, buffer, here, bf16=False)))
-            actors[-1].reset(range(here.start, here.stop))
-        for together in order:
-            for i in together:
-                actors[i].start_rollout(noise[i])
-            agent.collect_rollout([actors[i] for i in together], 8)
-        played.append([*(tensor.clone() for tensor in buffer.flatten().values()), buffer.rewards, buffer.skills])
-        for actor in actors:
-            actor.close()
-    for both, alone in zip(*played, strict=True):
-        assert np.array_equal(both, alone)
-    assert any(len(np.unique(both[2:])) > 1 for both in played[0])
-
-
-def test_an_actor_reads_what_the_world_drew():
-    world = Crafter(Crafter.Options(observation="pixels"))
-    agent = PPO(world, PPOOptions(environments=2, steps=4, workers=1, device="cpu"))
-    vector = world.vector([world.original] * 2)
-    buffer = RolloutBuffer(agent.network, agent.device, 4, 2, len(world.skills))
-    actor = Actor(vector, PolicyStep(agent.network, buffer, slice(0, 2), bf16=False))
-    actor.reset([1, 2])
-    (staged,) = actor.staged.values()
-    assert staged.data_ptr() == vector.engine.observed.ctypes.data and staged.data_ptr() % 4096 == 0
-    actor.start_rollout(np.zeros((4, 2, 1), np.float32))
-    agent.collect_rollout([actor], 4)
-    assert np.array_equal(staged.numpy(), vector.engine.observed) and staged.any()
-    actor.close()

@@ -70,11 +70,11 @@ class _FirstConvolution(torch.autograd.Function):
         (n, _, wide, _) = dy.shape
         programs = min(-(-n * wide // shape["BLOCK"]), PROGRAMS)
         channels = shape["C"]
-        room = shape["WIDE"]
-        dweight = torch.empty(programs, 16 * PIXEL, room, device=dy.device)
-        dbias = torch.empty(programs, room, device=dy.device)
+        wide_channels = shape["WIDE"]
+        dweight = torch.empty(programs, 16 * PIXEL, wide_channels, device=dy.device)
+        dbias = torch.empty(programs, wide_channels, device=dy.device)
         kernels.enter_back[(programs,)](padded, dy, place, dweight, dbias, n, num_stages=1, **shape)
-        taps = _column_sums(dweight).view(4, 4, PIXEL, room)[:3, :3, : ctx.colours, :channels] / 255
+        taps = _column_sums(dweight).view(4, 4, PIXEL, wide_channels)[:3, :3, : ctx.colours, :channels] / 255
         return None, taps.permute(3, 2, 0, 1), _column_sums(dbias)[:channels]
 
 
