@@ -1,4 +1,4 @@
-"""Worker groups: values are gathered in order, errors reach the caller, and workers hold on to nothing of the caller."""
+"""Worker groups: values are gathered in order, errors reach the caller, and workers hold nothing of the caller back."""
 
 import gc
 import multiprocessing

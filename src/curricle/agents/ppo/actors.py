@@ -240,10 +240,8 @@ class Actor:
             if array.ctypes.data != staged.data_ptr():  # else the world drew them there
                 np.copyto(staged.numpy(), array)
 
-    # The arrays of a checkpoint keep the names that they have had from the start.
-
     def state(self) -> Arrays:
-        """What the actor knows between two rollouts."""
+        """What the actor knows between two rollouts; checkpoints hold it under these names."""
         arrays = {f"seen.{name}": tensor.numpy().copy() for name, tensor in self.staged.items()}
         arrays["shown"] = self.skills.copy()
         if self.network.memory_size:

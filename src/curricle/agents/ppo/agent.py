@@ -405,7 +405,7 @@ class PPO(Agent):
         return tensors
 
     def save(self, folder: Path) -> None:
-        """Write network, optimisers, normalisers and environments. The names in the files are as they always were."""
+        """Write network, optimisers, normalisers and environments."""
         arrays = {f"network.{name}": tensor.cpu().numpy() for name, tensor in self.network.state_dict().items()}
         for name, tensor in self._optimiser_state().items():
             arrays[name] = tensor.cpu().numpy()
@@ -415,6 +415,7 @@ class PPO(Agent):
             "rollouts": self.rollouts,
             "scene": None,
         }
+        # "scene" and "lanes" are what environments and slices were called first; runs of that time can still be resumed
         environments = self.environment_state
         if environments is not None:
             for name, array in environments.arrays.items():
