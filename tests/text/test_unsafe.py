@@ -8,7 +8,8 @@ from helpers.tiny_model import Pick, tiny
 
 from curricle.designers.language.form import Form, Writer
 from curricle.errors import ValueRefused
-from curricle.llm.models.model import CausalModel, CausalOptions
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
 from curricle.records import Message
 from curricle.worlds.text.tools.calls import Call, write_calls
 from curricle.worlds.text.tools.item import Item

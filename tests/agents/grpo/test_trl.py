@@ -5,7 +5,7 @@ from helpers.grpo_agents import agent, scripted
 from helpers.sweep import quiet
 from helpers.tiny_model import Pick
 
-from curricle.agents.grpo import GRPOOptions, trainer
+from curricle.agents.grpo import GRPOOptions
 from curricle.agents.grpo import options as settings
 from curricle.errors import AgentError
 
@@ -47,7 +47,7 @@ def test_rollouts_can_be_drawn_by_trl_itself():
     assert outcome.attempts == 16 and [outcome] == again
 
 
-def test_a_server_of_vllm_draws_for_trl(monkeypatch):
+def test_a_server_of_vllm_draws_for_trl():
     """What TRL would ask of vLLM, answered by a stand-in: here no GPU runs the real one."""
 
     class Server:
@@ -58,15 +58,8 @@ def test_a_server_of_vllm_draws_for_trl(monkeypatch):
             said = [one.causal.tokenizer("abc"[n % 3])["input_ids"] + one.causal.ends[:1] for n in range(len(prompts))]
             return None, said, [[[-1.0]] * len(ids) for ids in said], None
 
-    one, made = agent(sampler="trl", learning_rate=1e-3), trainer._trainer
-
-    def served(owner):
-        theirs = made(owner)
-        theirs.use_vllm, theirs.vllm_generation, theirs._last_loaded_step = True, Server(), -1
-        return theirs
-
-    monkeypatch.setattr(trainer, "_trainer", served)
-    told = []
+    one, told = agent(sampler="trl", learning_rate=1e-3), []
+    one.trainer.use_vllm, one.trainer.vllm_generation, one.trainer._last_loaded_step = True, Server(), -1
     (outcome,) = one.practise([Pick().unaltered()], 16, seed=0, report=lambda done, figures: told.append(figures))
     assert outcome.successes == 4 and told[-1]["practice/grad_norm"] > 0
     with pytest.raises(AgentError, match="vllm_importance_sampling_correction"):
@@ -81,8 +74,7 @@ def test_trl_may_draw_by_continuous_batching():
         names.append(one.causal.model.config._attn_implementation)
         return [[5, one.causal.ends[0]] for _ in prompts], None
 
-    one.grpo.trainer = trainer._trainer(one.grpo)
-    one.grpo.trainer._generate_single_turn = drawn
+    one.trainer._generate_single_turn = drawn
     (outcome,) = one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
     assert outcome.attempts == 8 and set(names) == {"sdpa"}
     assert one.causal.model.config._attn_implementation == "curricle-sdpa", "ours is back"
@@ -97,9 +89,8 @@ def test_our_options_become_those_of_trl(tmp_path):
         "iterations": 3,
         "learning_rate": 2e-4,
     }
-    made = settings.config(
-        trl, GRPOOptions(group_size=4, tasks_per_update=6, microbatch_size=8, **given), False, tmp_path
-    )
+    options = GRPOOptions(group_size=4, tasks_per_update=6, microbatch_size=8, **given)
+    made = settings.make_config(options, False, tmp_path)
     assert (made.epsilon, made.entropy_coef, made.temperature) == (0.31, 0.07, 0.9)
     assert (made.max_completion_length, made.num_iterations, made.learning_rate) == (5, 3, 2e-4)
     assert (made.num_generations, made.generation_batch_size, made.per_device_train_batch_size) == (4, 24, 8)
@@ -111,7 +102,7 @@ def test_tries_that_all_earn_the_same_are_remarked_on_once(caplog):
     for _ in range(2):
         one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
     (said,) = [r.getMessage() for r in caplog.records]
-    assert "in none of 2 tasks did rewards of tries differ" in said and "make the original easier" in said
+    assert "in none of 2 tasks did the rewards of attempts differ" in said and "make the original easier" in said
     caplog.clear()
     mute = agent()
     scripted(mute, None, None, None, "a")

@@ -13,8 +13,9 @@ from curricle.designers.language.form import Form, Writer
 from curricle.designers.language.writing import write
 from curricle.errors import UsageError
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models.model import CausalModel, CausalOptions
-from curricle.llm.models.regression import Example, step
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
+from curricle.llm.models.regression import Example, update
 from curricle.records import Cycle, Design, Message, Outcome
 from curricle.seeds import generator
 
@@ -203,7 +204,7 @@ def narrow(steps=12, **options):
     designer = policy(learning_rate=2e-2, **fixed, **options)
     prompt = designer.prompts(Pick().brief(1, 9), 1)[0]
     for _ in range(steps):
-        step(designer.causal, [designer._example(prompt, {"letter": "a"}, 1.0)], 0.0, 0.3, 8)
+        update(designer.causal, [designer._example(prompt, {"letter": "a"}, 1.0)], 0.0, 0.3, 8)
     return designer
 
 
@@ -248,7 +249,7 @@ def test_a_warm_start_shows_what_seed_tasks_look_like(caplog):
     assert passes == [(number, 20) for number in range(1, 21)], "how far it is can be seen meanwhile"
     assert not warm.causal.optimizer.state, "its own learning begins anew"
     seeds = [Example([5, 6], warm.form.tokens(values), 1.0) for values in world.examples(1)]
-    before, after = (step(d.causal, seeds, 0.0, 1.0, 8)["loss"] for d in (cold, warm))
+    before, after = (update(d.causal, seeds, 0.0, 1.0, 8)["loss"] for d in (cold, warm))
     assert after < before - 1 and told.figures["design/warm_loss"] > 0
     weights = {name: p.detach().clone() for name, p in warm.causal.trained()}
     warm.propose(world.brief(2, 2), 2, told)

@@ -7,7 +7,8 @@ from helpers.tiny_model import Pick, tiny
 from curricle.designers.language.form import Form
 from curricle.designers.language.writing import _Dice, write
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models.model import CausalModel, CausalOptions
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
 
 
 @pytest.fixture(scope="module")

@@ -32,9 +32,9 @@ from curricle.designers.llm.values import shown_texts, written_out
 from curricle.errors import RunDamaged, ValueRefused
 from curricle.llm import pools
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models.chat import rendered
+from curricle.llm.models.chat import render_prompt
 from curricle.llm.models.model import CausalModel
-from curricle.llm.models.regression import Example, step
+from curricle.llm.models.regression import Example, update
 from curricle.records import Brief, Design, Message, Outcome, Scores
 from curricle.seeds import derive, generator
 from curricle.setting import Setting
@@ -138,28 +138,28 @@ class Language(Designer):
         ]
         for number in range(1, o.imitation_passes + 1):
             some = [shown[i] for shown in pairs for i in rng.permutation(len(shown))[:SHOWN]]
-            drawn = [replace(answer, prompt=rendered(self.causal.tokenizer, prompt)) for answer, prompt in some]
+            drawn = [replace(answer, prompt=render_prompt(self.causal.tokenizer, prompt)) for answer, prompt in some]
             losses = list[float]()
             order = rng.permutation(len(drawn))
             for start in range(0, len(order), o.batch_size):
                 batch = [drawn[int(i)] for i in order[start : start + o.batch_size]]
-                losses.append(step(self.causal, batch, 0.0, np.inf, o.microbatch_size)["loss"])
+                losses.append(update(self.causal, batch, 0.0, np.inf, o.microbatch_size)["loss"])
             context.report({"design/warmed": float(number), "design/warm_loss": float(np.mean(losses))})
             LOG.info(
                 "%s: pass %d of %d over the seed tasks, loss %.3g", self.id, number, o.imitation_passes, np.mean(losses)
             )
-        self.causal.begin()
+        self.causal.make_initial()
 
     def _write(self, asked: Sequence[Request], seed: int) -> list[Writer]:
         """A reply a request; while nothing teaches, every second one by the model that the policy began as."""
         o = self.options
-        prompts = [rendered(self.causal.tokenizer, request.prompt) for request in asked]
+        prompts = [render_prompt(self.causal.tokenizer, request.prompt) for request in asked]
         if not self._wider(1):
             self.sampler.refresh()
             return write(self.sampler, self.form, prompts, o.max_text_tokens, o.temperature, seed)
         found = dict[int, Writer]()
         for half in (0, 1):
-            self.sampler.refresh(began=bool(half))
+            self.sampler.refresh(initial=bool(half))
             heat = o.temperature * (self._wider(half) or 1.0)
             drawn = derive(seed, "half", half)
             written = write(self.sampler, self.form, prompts[half::2], o.max_text_tokens, heat, drawn)
@@ -348,13 +348,13 @@ class Language(Designer):
             for start in range(0, len(order), o.batch_size):
                 rows = [self.rows[int(i)] for i in order[start : start + o.batch_size]]
                 examples = [self._example(row.prompt, row.truth, row.weight) for row in rows]
-                told.append(step(self.causal, examples, o.kl_coef, o.max_kl, o.microbatch_size, mean * len(rows)))
+                told.append(update(self.causal, examples, o.kl_coef, o.max_kl, o.microbatch_size, mean * len(rows)))
         means = {name: sum(t[name] for t in told) / len(told) for name in told[0]}
         return means | {"updates": float(len(told))}
 
     def _example(self, prompt: Sequence[Message], values: Any, weight: float) -> Example:
         reply = self.form.tokens(values)
-        return Example(rendered(self.causal.tokenizer, prompt), reply, weight, self.form.chosen(reply))
+        return Example(render_prompt(self.causal.tokenizer, prompt), reply, weight, self.form.chosen(reply))
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from curricle.designers.language.form import Form, Rule, Writer
-from curricle.llm.generate.decoding import Tell
+from curricle.llm.generate.decoding import NextLogits
 from curricle.llm.generate.sampling import Sampler
 
 
@@ -25,7 +25,7 @@ def write(
     while left:
         some = [prompts[row] for row in left[: sampler.batch]]
         most = min(form.longest(per_text), context + 1 - max(map(len, some)))
-        with sampler.told(some, most) as (count, tell):
+        with sampler.steps(some, most) as (count, tell):
             _batch(tell, most, some[:count], [writers[row] for row in left[:count]], dice)
         left = left[count:]
     for writer in writers:
@@ -33,7 +33,7 @@ def write(
     return writers
 
 
-def _batch(tell: Tell, most: int, prompts: Sequence[list[int]], writers: Sequence[Writer], dice: "_Dice") -> None:
+def _batch(tell: NextLogits, most: int, prompts: Sequence[list[int]], writers: Sequence[Writer], dice: "_Dice") -> None:
     """Let rows write until all are done, or the model can take no more."""
     left = [[prompt[-1], *_certain(writer)] for prompt, writer in zip(prompts, writers, strict=True)]
     for _ in range(most):

@@ -5,7 +5,8 @@ import pytest
 from helpers.tiny_model import tiny
 
 from curricle.designers.language.form import Form, Writer
-from curricle.llm.models.model import CausalModel, CausalOptions
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
 from curricle.setting import Span
 from curricle.worlds.text.tools.grammar import follows
 from curricle.worlds.text.tools.item import Item
