@@ -31,8 +31,7 @@ from curricle.agents.grpo.options import LearningOptions
 from curricle.agents.grpo.rollouts import Attempt
 from curricle.agents.grpo.trainer import GRPOTrainer
 from curricle.designers.language.conditioning import requests
-from curricle.designers.language.form import Form
-from curricle.designers.language.writing import write
+from curricle.designers.language.form import Form, write
 from curricle.llm.generate.sampling import Sampler
 from curricle.llm.models.chat import render_prompt
 from curricle.llm.models.model import CausalModel

@@ -143,5 +143,5 @@ def test_texts_of_any_world_are_unsafe_for_the_same_marks(mark):
     for said, fault in ((f"so {mark} it is", "hostile"), ("so it is", "")):
         writer = Writer(form, 200)
         for token in form.tokens({"letter": "a", "most": 3, "note": said}):
-            writer.hear(token)
+            writer.add(token)
         assert writer.fault == fault

@@ -1,7 +1,11 @@
 """The language-model agent and TRL: whose settings decide what, who draws replies, and what is remarked on."""
 
+import inspect
+import tomllib
+
 import pytest
 from helpers.grpo_agents import agent, scripted
+from helpers.paths import ROOT
 from helpers.sweep import quiet
 from helpers.tiny_model import Pick
 
@@ -10,6 +14,68 @@ from curricle.agents.grpo import options as settings
 from curricle.errors import AgentError
 
 trl = pytest.importorskip("trl")
+
+
+OVERRIDDEN = {
+    "_generate_and_score_completions": ["inputs"],
+    "_prepare_inputs": ["generation_batch"],
+    "_compute_loss": ["model", "inputs"],
+    "_get_per_token_logps_and_entropies": ["model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"],
+}
+"""Private methods of TRL that ours override, and their first parameters."""
+CALLED = {"_generate_single_turn": ["prompt_ids", "images", "multimodal_fields", "num_generations"]}
+"""Private methods of TRL that ours call."""
+
+
+def test_private_methods_of_trl_are_there_and_take_what_they_took():
+    for name, parameters in {**OVERRIDDEN, **CALLED}.items():
+        found = list(inspect.signature(getattr(trl.GRPOTrainer, name)).parameters)[1:]
+        assert found[: len(parameters)] == parameters, (
+            f"TRL {trl.__version__} changed {name}; see agents/grpo/trainer.py"
+        )
+
+
+def test_no_other_private_method_of_trl_is_overridden():
+    from curricle.agents.grpo.trainer import GRPOTrainer
+
+    own = {name for name in vars(GRPOTrainer) if name.startswith("_") and not name.startswith("__")}
+    assert {name for name in own if hasattr(trl.GRPOTrainer, name)} == set(OVERRIDDEN)
+
+
+def test_trl_still_keeps_its_state_where_ours_reads_it():
+    one = agent(learning_rate=1e-3)
+    scripted(one, "a", "c")
+    one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
+    assert one.trainer._step == one.trainer.args.gradient_accumulation_steps
+    assert len(one.trainer._buffered_inputs) == one.trainer.args.steps_per_generation
+    assert "train" in one.trainer._metrics
+
+
+@pytest.mark.parametrize("version", ["1.15.0", "1.17.0", "2.0rc1"])
+def test_an_untested_version_of_trl_is_refused(version, monkeypatch):
+    one = agent()
+    monkeypatch.setattr("importlib.metadata.version", lambda name: version)
+    words = rf"TRL {version} is installed, .* tested with 1.16 only: pip install 'trl>=1.16,<1.17'"
+    with pytest.raises(AgentError, match=words):
+        one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
+
+
+def test_the_package_asks_for_the_tested_version_of_trl():
+    major, minor = settings.TESTED_TRL
+    wanted = f"trl>={major}.{minor},<{major}.{minor + 1}"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert wanted in project["optional-dependencies"]["llm"]
+
+
+def test_an_error_of_ours_is_not_taken_for_a_setting_that_trl_refuses():
+    one = agent(trl={"scale_rewards": "none"})
+
+    def fail(prompts, seed):
+        raise ValueError("a tokenizer that fails")
+
+    one._sample = fail
+    with pytest.raises(ValueError, match=r"^a tokenizer that fails$"):
+        one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
 
 
 def test_a_budget_that_is_no_whole_number_of_updates_is_remarked_on_once(caplog):

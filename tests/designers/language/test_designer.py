@@ -9,8 +9,7 @@ from helpers.tiny_model import Pick, tiny
 from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language.conditioning import requests, success
 from curricle.designers.language.designer import FAULTS
-from curricle.designers.language.form import Form, Writer
-from curricle.designers.language.writing import write
+from curricle.designers.language.form import Form, Writer, write
 from curricle.errors import UsageError
 from curricle.llm.generate.sampling import Sampler
 from curricle.llm.models.loading import CausalOptions
@@ -28,7 +27,7 @@ def causal():
 def read(form, ids, per_text=200):
     writer = Writer(form, per_text)
     for token in ids:
-        writer.hear(token)
+        writer.add(token)
     return writer
 
 
@@ -52,7 +51,7 @@ def test_only_what_was_chosen_is_learnt(causal):
     """Of `letter: b` only the letter, of a text all of it."""
     form = Form(Pick.Setting.knobs(), causal.tokenizer, causal.ends)
     reply = form.tokens({"letter": "b", "most": 2, "note": "hey"})
-    said = [token for token, chosen in zip(reply, form.chosen(reply), strict=True) if chosen]
+    said = [token for token, chosen in zip(reply, form.choice_mask(reply), strict=True) if chosen]
     assert causal.tokenizer.decode(said).replace(" ", "") == "b2hey\n```"
     only = policy(text="off", leave=("letter", "note"))._example([Message(role="user", content="go")], {"most": 2}, 1.0)
     assert [causal.tokenizer.decode([t]).strip() for t, m in zip(only.reply, only.mask, strict=True) if m][-1] == "2"
@@ -109,7 +108,7 @@ def test_text_without_end_and_words_out_of_form_are_named(causal):
     assert read(form, [*opened, *form.encode("on and on and on")], per_text=5).fault == "endless"
     assert read(form, form.encode("number: 3\n")).fault == "malformed"
     writer, tokens = Writer(form, 10_000), [*opened, *form.encode("long " * 100)]
-    heard = next(i for i, token in enumerate(tokens) if writer.hear(token) or writer.done)
+    heard = next(i for i, token in enumerate(tokens) if writer.add(token) or writer.done)
     assert writer.fault == "endless" and len(writer.unfinished) < 80, "a text of at most 60 signs is not heard out"
     assert heard < len(tokens) - 1
     assert read(form, [*opened, *form.encode("x" * 60 + "\n```\n")]).values["note"] == "x" * 60

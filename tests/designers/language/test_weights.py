@@ -10,7 +10,7 @@ from helpers.sweep import scores
 from helpers.tiny_model import Pick, tiny
 from helpers.toys import LadderSetting
 
-from curricle.designers import diagnostics as watch
+from curricle.designers import reward as watch
 from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language import designer as language
 from curricle.designers.language.designer import pooled

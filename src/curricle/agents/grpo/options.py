@@ -6,6 +6,7 @@ is reported with the settings that were added.
 
 import copy
 import importlib.metadata
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +20,8 @@ from curricle.llm.models.loading import CausalOptions
 from curricle.records import Frozen, FrozenMap
 from curricle.scale import ranks
 
-TESTED_TRL = ((1, 15), (1, 16))
-"""The versions of TRL that are tested, first and last; `pyproject.toml` asks for the same."""
+TESTED_TRL = (1, 16)
+"""The minor version of TRL that is tested; `pyproject.toml` asks for the same."""
 
 
 class LearningOptions(CausalOptions):
@@ -133,14 +134,12 @@ def check_version() -> None:
     """Refuse an untested version of TRL: `trainer.py` overrides private methods, which change without notice."""
     needed("trl")
     version = importlib.metadata.version("trl")
-    major_and_minor = tuple(int(part) for part in version.split(".")[:2])
-    first, last = TESTED_TRL
-    if not first <= major_and_minor <= last:
-        tested = f"{first[0]}.{first[1]} to {last[0]}.{last[1]}"
-        wanted = f"trl>={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}"
+    installed = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if installed != TESTED_TRL:
+        major, minor = TESTED_TRL
         raise AgentError(
-            f"TRL {version} is installed, but this agent overrides private methods of TRL and is tested with {tested} "
-            f"only: pip install '{wanted}'"
+            f"TRL {version} is installed, but this agent overrides private methods of TRL and is tested with "
+            f"{major}.{minor} only: pip install 'trl>={major}.{minor},<{major}.{minor + 1}'"
         )
 
 

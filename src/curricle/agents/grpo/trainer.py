@@ -13,8 +13,8 @@ conversation with a world. One trainer lives as long as its agent, with the agen
 are ours, small and exact. Each call of `practise` is a training of its own length.
 
 **Private methods.** Four methods of TRL's `GRPOTrainer` are overridden that are private to it. Their docstrings say
-why: TRL has no setting for that. Private methods change without notice, so only the versions of TRL that the tests ran
-with are accepted (`TESTED_TRL` in `options.py`), and `tests/agents/grpo/test_trl.py` compares the signatures.
+why: TRL has no setting for that. Private methods change without notice, so only the version of TRL that the tests run
+with is accepted (`TESTED_TRL` in `options.py`), and `tests/agents/grpo/test_trl.py` compares the signatures.
 
 Of several ranks each rolls out its share of an update's rows and learns from it. A group may lie across two ranks: TRL
 compares rewards over all ranks, and so do we by turn. The leader draws the tasks, so the others keep no pool.
