@@ -11,7 +11,8 @@ from typing import Literal
 import torch
 from helpers.skips import skip_without
 
-from curricle.llm.models.model import CausalModel, CausalOptions
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
 from curricle.records import Message, Skill, Task, Verdict
 from curricle.seeds import generator
 from curricle.setting import Setting, knob

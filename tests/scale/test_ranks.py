@@ -67,7 +67,7 @@ def test_a_hand_computed_gradient(launched, tmp_path):
     folder = launched(2, updates, about, tmp_path / "both")
     agent = making({"model": tiny(), **about})()
     agent.rows = 4
-    tries = agent._rollout([(agent.tasks.tasks(agent.tasks.setting({}), 1, 0)[0], 0)] * 4)
+    tries = agent._roll_out([(agent.task_world.tasks(agent.task_world.setting({}), 1, 0)[0], 0)] * 4)
     rewards = np.array([one.verdict.reward for one in tries])
     gain = (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
     assert len(set(rewards)) > 1

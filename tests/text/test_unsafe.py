@@ -8,7 +8,8 @@ from helpers.tiny_model import Pick, tiny
 
 from curricle.designers.language.form import Form, Writer
 from curricle.errors import ValueRefused
-from curricle.llm.models.model import CausalModel, CausalOptions
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
 from curricle.records import Message
 from curricle.worlds.text.tools.calls import Call, write_calls
 from curricle.worlds.text.tools.item import Item
@@ -142,5 +143,5 @@ def test_texts_of_any_world_are_unsafe_for_the_same_marks(mark):
     for said, fault in ((f"so {mark} it is", "hostile"), ("so it is", "")):
         writer = Writer(form, 200)
         for token in form.tokens({"letter": "a", "most": 3, "note": said}):
-            writer.hear(token)
+            writer.add(token)
         assert writer.fault == fault

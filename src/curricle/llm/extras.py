@@ -1,4 +1,4 @@
-"""Extra: packages that only language-model players need, imported when first used."""
+"""Extras: packages that only language-model players need, imported when they are first used."""
 
 import functools
 import importlib
@@ -22,12 +22,12 @@ def needed(name: str) -> Any:
 
 @functools.cache
 def kernels() -> Any:
-    """Our own kernels for this GPU; None where Triton is missing or cannot build them."""
+    """Return the module of our own kernels; None where Triton is missing or cannot compile them."""
     try:
-        found = importlib.import_module("curricle.llm.generate.kernels")
-        found.tried()
-    except Exception as error:  # compilers fail in many ways, and all can be done without
+        module = importlib.import_module("curricle.llm.generate.kernels")
+        module.try_build()
+    except Exception as error:  # compilers fail in many ways, and decoding works without
         why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         LOG.warning("Triton builds no kernels here, so decoding goes without: %s", why)
         return None
-    return found
+    return module

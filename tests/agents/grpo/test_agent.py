@@ -9,8 +9,7 @@ from helpers.grpo_agents import Solved, agent, brief, scripted
 from helpers.sweep import quiet
 from helpers.tiny_model import Pick, Steps, kind, tiny
 
-from curricle.agents.grpo.imitation import solved
-from curricle.agents.grpo.trainer import UNLIKELY, hushed
+from curricle.agents.grpo.imitation import solve
 from curricle.errors import AgentError, DeclarationError, ModelError, WorldError
 from curricle.records import Message, Verdict
 
@@ -87,7 +86,7 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
     for warm in (0, 24):
         one, told = agent(Solved(), imitation_updates=warm, **options), []
         shares.append(one.measure([Solved().unaltered()], [1], 16)[0].rate)
-        assert one.warmed == warm
+        assert one.imitated == warm
     assert shares[1] == 1.0 > shares[0]
     one.save(make(tmp_path / "one"))
     other = agent(Solved(), imitation_updates=24, **options)
@@ -105,8 +104,8 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
     assert [list(seen) for done, seen in told[:2]] == [["practice/warmed", "practice/warm_loss"]] * 2
     assert told[0][0] == 0
     few, asked = agent(Solved(), imitation_updates=2, imitation_tasks=3, **options), []
-    draw = few.tasks.draw
-    monkeypatch.setattr(few.tasks, "draw", lambda setting, n, seed: asked.append(n) or draw(setting, n, seed))
+    draw = few.task_world.draw
+    monkeypatch.setattr(few.task_world, "draw", lambda setting, n, seed: asked.append(n) or draw(setting, n, seed))
     few.measure([Solved().unaltered()], [1], 5)
     assert asked == [3, 3, 5]
 
@@ -129,7 +128,7 @@ def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
     prompt = torch.tensor([[5, 6, 7]])
 
     def odds(player):
-        with torch.no_grad(), player.causal.origin() as model:
+        with torch.no_grad(), player.causal.initial() as model:
             return model(prompt).logits
 
     cold = odds(one)
@@ -150,10 +149,12 @@ def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
 
 def test_the_words_of_a_world_weigh_nothing_however_unlikely():
     """TRL's KL term of a masked token, exp(r - l) - (r - l) - 1, is infinite for l = -200, r = 0; here it is finite."""
+    from curricle.agents.grpo.trainer import MASKED_LOG_PROB, mask_reference
+
     batch = {"completion_mask": torch.tensor([[1, 1, 1, 0]]), "tool_mask": torch.tensor([[1, 0, 1, 1]])}
     reference = torch.tensor([[-1.0, 0.0, -2.0, 0.0]])
-    found = hushed({**batch, "ref_per_token_logps": reference})
-    assert found.tolist() == [[-1.0, UNLIKELY, -2.0, UNLIKELY]]
+    found = mask_reference({**batch, "ref_per_token_logps": reference})
+    assert found.tolist() == [[-1.0, MASKED_LOG_PROB, -2.0, MASKED_LOG_PROB]]
     log = torch.tensor([[-1.0, -200.0, -2.0, -200.0]])
     kl = torch.exp(found - log) - (found - log) - 1
     assert kl.isfinite().all() and not (torch.exp(reference - log)).isfinite().all()
@@ -187,7 +188,7 @@ def test_solutions_are_needed_for_that_and_only_the_agents_own_turns_are_learnt(
     with pytest.raises(AgentError, match=r"pick-v1 gave none.*curricle check.* imitation_updates = 0"):
         agent(imitation_updates=1).measure([Pick().unaltered()], [1], 1)
     one = agent(Solved())
-    example = solved(Solved(), Solved().tasks(Solved.Setting(), 1, 0)[0], one.causal, 4, 2)
+    example = solve(Solved(), Solved().tasks(Solved.Setting(), 1, 0)[0], one.causal, 4, 2)
     said = [token for token, own in zip(example.reply, example.mask, strict=True) if own]
     c, f = (one.causal.tokenizer(word)["input_ids"] for word in "cf")
     assert said == [*c, one.causal.ends[0], *f, one.causal.ends[0]] and len(example.reply) > len(said)

@@ -10,8 +10,7 @@ from helpers.process_ranks import ended, launcher, near, refused, updates
 from helpers.skips import skip_without
 from helpers.tiny_model import Pick, tiny
 
-from curricle.agents.grpo import GRPO, GRPOOptions
-from curricle.agents.grpo import sharding as sharing
+from curricle.agents.grpo import GRPO, GRPOOptions, sharding
 from curricle.errors import AgentError
 from curricle.scale import ranks
 
@@ -70,10 +69,10 @@ def test_one_process_holds_it_all(caplog, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     options = GRPOOptions(trl={**FSDP, "fsdp_config": {"reshard_after_forward": False}, "loss_type": "grpo"})
     with caplog.at_level(logging.WARNING):
-        assert sharing.alone(options) == options.model_copy(update={"trl": {"loss_type": "grpo"}})
+        assert sharding.without_sharding(options) == options.model_copy(update={"trl": {"loss_type": "grpo"}})
     assert "trl = {'fsdp': True} is for several ranks: one process holds all of the model" in caplog.text
     assert os.environ["ACCELERATE_USE_FSDP"] == "false"
-    assert not sharing.parted(options)
+    assert not sharding.is_sharded(options)
 
 
 def test_deepspeed_is_refused_whoever_asks_for_it(monkeypatch):

@@ -88,7 +88,7 @@ def test_an_example_of_the_guide_of_tool_tasks_is_no_task_of_its_own():
 def tool_copies():
     """What a policy for tool tasks may not write in its first cycle."""
     designer = Language(Tools.Setting, LanguageOptions(model=tiny(), device="cpu"))
-    return designer._known(Tools().brief(1, 1))
+    return designer._earlier_texts(Tools().brief(1, 1))
 
 
 @pytest.mark.parametrize(

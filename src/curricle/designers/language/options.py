@@ -7,7 +7,7 @@ from pydantic import Field
 
 from curricle.designer import LeaveOptions
 from curricle.errors import UsageError
-from curricle.llm.models.model import CausalOptions
+from curricle.llm.models.loading import CausalOptions
 from curricle.setting import Setting
 
 

@@ -155,7 +155,7 @@ class Policy(DesignerWrapper):
         super().__init__(setting, options, seed)
         o = self.options
         self.archive = Archive(o.capacity, o.outcome_decay)
-        self.reward = rewards.bell(o.alpha, o.beta) if o.shape == "bell" else rewards.learnability
+        self.reward = rewards.alpha_reward(o.alpha, o.beta) if o.shape == "bell" else rewards.learnability
         self.gain = rewards.gain(self.reward)
         self.started = False  # whether `_start` was called: the skills are known from the first brief on
 

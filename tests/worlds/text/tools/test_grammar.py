@@ -5,7 +5,8 @@ import pytest
 from helpers.tiny_model import tiny
 
 from curricle.designers.language.form import Form, Writer
-from curricle.llm.models.model import CausalModel, CausalOptions
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
 from curricle.setting import Span
 from curricle.worlds.text.tools.grammar import follows
 from curricle.worlds.text.tools.item import Item
@@ -102,9 +103,11 @@ def test_what_the_pool_writes_keeps_to_it_and_is_said_token_by_token(world, form
             assert writer.done or (
                 token in allowed if allowed is not None else token not in writer.form.banned(writer.rule)
             ), text
-            writer.hear(token)
+            writer.add(token)
         assert (writer.fault, writer.values) == ("", {"task": text})
-        assert len(form.chosen(reply)) == len(reply) and (not text or 0 < sum(form.chosen(reply)) < len(reply))
+        assert len(form.choice_mask(reply)) == len(reply) and (
+            not text or 0 < sum(form.choice_mask(reply)) < len(reply)
+        )
 
 
 def test_whatever_tokens_are_drawn_the_task_can_be_read(form):
@@ -120,7 +123,7 @@ def test_whatever_tokens_are_drawn_the_task_can_be_read(form):
                 banned = writer.form.banned(writer.rule)
                 ends = [i for i, text in enumerate(texts) if text.endswith(writer._span.until) and i not in banned]
                 allowed = ends if ends and rng.random() < 0.3 else [i for i in plain if i not in banned]
-            writer.hear(int(rng.choice(allowed)))
+            writer.add(int(rng.choice(allowed)))
         assert writer.fault in ("", "endless")
         if not writer.fault and (text := writer.values["task"]):
             read += bool(written(text))
