@@ -5,9 +5,10 @@ from pathlib import Path
 from helpers import toys
 
 from curricle import config
-from curricle.run import CONFIG, ENVIRONMENT, LOCK, TENSORBOARD, TIMINGS
+from curricle.errors import RunUnwritable
+from curricle.run import CONFIG, ENVIRONMENT, LOCK, LOST, TENSORBOARD, TIMINGS
 
-NOT_RESULTS = {ENVIRONMENT, TIMINGS, TENSORBOARD, LOCK}
+NOT_RESULTS = {ENVIRONMENT, TIMINGS, TENSORBOARD, LOCK, LOST}
 
 
 WARM = [
@@ -27,6 +28,17 @@ def work(folder: Path, plain: dict, phase) -> None:
         config.resume(folder, watcher)
     else:
         config.start(config.resolve(plain), folder, watcher)
+
+
+def limited(folder: Path, plain: dict, phase, limit: int, said) -> None:
+    """The victim's disk takes no file longer than `limit` bytes: what a full disk does to a write."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        work(folder, plain, phase)
+    except RunUnwritable as error:
+        said.value = str(error).encode()[:400]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
