@@ -24,13 +24,23 @@ from pydantic import Field
 
 from curricle.agent import Agent
 from curricle.designer import Designer, NamingOptions, OfOptions
-from curricle.errors import PluginError, RunError, UsageError, nearest
+from curricle.errors import PluginError, RunError, RunUnwritable, UsageError, nearest
 from curricle.llm.clients import choose
 from curricle.llm.clients.options import ModelOptions
 from curricle.loop import Loop, Schedule
 from curricle.records import Frozen, Options, Scores, checked, leaves
 from curricle.registry import find
-from curricle.run import CONFIG, Run, read_checkpoint, read_config, read_environment, read_metrics, read_records
+from curricle.run import (
+    CONFIG,
+    Run,
+    read_checkpoint,
+    read_config,
+    read_environment,
+    read_metrics,
+    read_records,
+    take_up,
+    trust,
+)
 from curricle.scale import ranks
 from curricle.seeds import derive
 from curricle.setting import Setting
@@ -245,24 +255,38 @@ def start(config: Config, folder: Path | str, watcher: Watcher | None = None) ->
         if config.begin:
             _load(parts[2], Path(config.begin))
         begun = {"agent": parts[2]} if config.begin else {}
-        with Run.create(Path(folder), config.to_toml(), **begun) as run:
+        plain = config.to_toml()
+        trust.remember(plain)
+        with Run.create(Path(folder), plain, **begun) as run:
             return _train(config, parts, run, watcher)
 
 
-def resume(folder: Path | str, watcher: Watcher | None = None) -> Scores:
-    """Go on with a run that was interrupted; a finished one just returns its last scores."""
+def resume(
+    folder: Path | str, watcher: Watcher | None = None, *, from_step: int | None = None, trusted: bool = False
+) -> Scores:
+    """Go on with a run that was interrupted; a finished one just returns its last scores.
+
+    `from_step` goes on after an earlier step that is still whole. `trusted` imports the code that the folder names.
+    """
     folder = Path(folder)
-    config = resolve(read_config(folder))
+    config = resolve(_known(folder, trusted))
     if (folder / EXPORTED).is_dir():
         raise RunError(f"{folder} is an exported agent, not a run: it can be tested, watched and filmed")
     with _leading(config):
         parts = _build(config)
         _same_skills(folder, parts[0])
         _tell_changes(folder)
-        with Run.open(folder) as run:
+        with Run.open(folder, from_step) as run:
             if config.begin and "agent" not in run.saved:  # it was killed before it had a copy
                 _load(parts[2], Path(config.begin))
             return _train(config, parts, run, watcher)
+
+
+def _known(folder: Path, trusted: bool) -> dict[str, Any]:
+    """The config of a run, if all code that it names is the user's own or is trusted."""
+    config = read_config(folder)
+    trust.check(config, folder, trusted)
+    return config
 
 
 def _tell_changes(folder: Path) -> None:
@@ -286,10 +310,10 @@ def follow() -> None:
     ranks.follow(making)
 
 
-def trained(folder: Path | str) -> tuple[Config, Agent]:
+def trained(folder: Path | str, trusted: bool = False) -> tuple[Config, Agent]:
     """The agent of a run as it is now, or an exported one, in its world."""
     folder = Path(folder)
-    config = resolve(read_config(folder))
+    config = resolve(_known(folder, trusted))
     agent = _newcomer(config, config.world(config.world_options, config.original))
     _load(agent, folder)
     return config, agent
@@ -298,20 +322,23 @@ def trained(folder: Path | str) -> tuple[Config, Agent]:
 def _load(agent: Agent, folder: Path) -> None:
     """Take up what the agent of a run, as it is now, or an exported one knows."""
     read_config(folder)  # says so if it is neither
-    agent.load(folder / EXPORTED if (folder / EXPORTED).is_dir() else read_checkpoint(folder, "agent"))
+    take_up(agent, folder / EXPORTED if (folder / EXPORTED).is_dir() else read_checkpoint(folder, "agent"))
 
 
-def export(folder: Path | str, out: Path | str, merged: bool = False) -> None:
+def export(folder: Path | str, out: Path | str, merged: bool = False, trusted: bool = False) -> None:
     """Write the agent of a run into a new folder that can be tested, watched and filmed as the run can."""
     folder = Path(folder)
     out = Path(out)
     if out.exists():
         raise RunError(f"{out} exists already; choose another --out")
-    _, agent = trained(folder)
-    agent.publish(out / PUBLISHED, merged)
-    (out / EXPORTED).mkdir(parents=True)
-    agent.save(out / EXPORTED)
-    (out / CONFIG).write_bytes((folder / CONFIG).read_bytes())
+    _, agent = trained(folder, trusted)
+    try:
+        agent.publish(out / PUBLISHED, merged)
+        (out / EXPORTED).mkdir(parents=True)
+        agent.save(out / EXPORTED)
+        (out / CONFIG).write_bytes((folder / CONFIG).read_bytes())
+    except OSError as error:
+        raise RunUnwritable(f"cannot write {out}: {error.strerror or error}; choose another --out") from error
 
 
 @contextmanager

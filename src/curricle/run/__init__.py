@@ -9,11 +9,12 @@
     lost+found/          what was cut off when the run was resumed; nothing reads it
     environment.jsonl  timings.jsonl  tensorboard/      when, where and how fast; not part of the result
 
-`folder.py` is the loop's side, `reading.py` is for everyone else, `checking.py` says whether a folder is whole.
+`folder.py` is the loop's side, `reading.py` is for everyone else, `checking.py` says whether a folder is whole,
+`trust.py` which code its config may name.
 """
 
 from curricle.run.checking import Fingerprint, Marker, read_checkpoint, read_steps, verify
-from curricle.run.folder import Run, Saved
+from curricle.run.folder import Run, Saved, take_up
 from curricle.run.names import (
     BY_HAND,
     CHECKPOINTS,
@@ -30,6 +31,7 @@ from curricle.run.names import (
     Step,
 )
 from curricle.run.reading import (
+    is_run,
     read_config,
     read_environment,
     read_exchanges,
@@ -57,6 +59,7 @@ __all__ = [
     "Run",
     "Saved",
     "Step",
+    "is_run",
     "read_checkpoint",
     "read_config",
     "read_environment",
@@ -66,5 +69,6 @@ __all__ = [
     "read_steps",
     "read_timings",
     "shown",
+    "take_up",
     "verify",
 ]

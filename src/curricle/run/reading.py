@@ -17,7 +17,18 @@ from pydantic import ValidationError
 
 from curricle.errors import CurricleError, RunDamaged, RunError
 from curricle.records import Design, Exchange, Outcome, Record, Scores
-from curricle.run.names import CONFIG, ENVIRONMENT, EXCHANGES, FILES, METRICS, TIMINGS, Step
+from curricle.run.names import (
+    CHECKPOINTS,
+    CONFIG,
+    ENVIRONMENT,
+    EXCHANGES,
+    FILES,
+    JOURNAL,
+    LOCK,
+    METRICS,
+    TIMINGS,
+    Step,
+)
 
 L = TypeVar("L", bound=Record)
 R = TypeVar("R", Design, Outcome, Scores)
@@ -47,6 +58,11 @@ def read_config(folder: Path) -> dict[str, Any]:
         if type(config["schedule"].get(name)) is not int:
             raise RunDamaged(f"{path}: schedule.{name} is missing or no whole number; {COPY}")
     return config
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run or of an exported agent, and no other place for a config."""
+    return any((folder / name).exists() for name in (JOURNAL, ENVIRONMENT, LOCK, CHECKPOINTS, "agent"))
 
 
 def parse_config(folder: Path) -> dict[str, Any]:
@@ -158,7 +174,7 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def shown(folder: Path) -> Iterator[None]:
+def shown(*folders: Path) -> Iterator[None]:
     """Put into words that the files of a run contradict each other, whatever that broke in a view."""
     try:
         yield
@@ -166,6 +182,7 @@ def shown(folder: Path) -> Iterator[None]:
         raise
     except (*BAD, IndexError, ArithmeticError) as error:
         what = f"{type(error).__name__}: {one_line(error)}"
+        names = ", ".join(map(str, folders))
         raise RunDamaged(
-            f"{folder} cannot be shown, its files contradict each other ({what}); see: curricle verify {folder}"
+            f"{names} cannot be shown, files contradict each other ({what}); see: curricle verify {folders[0]}"
         ) from error
