@@ -346,8 +346,8 @@ class Exchange(Record):
 
     prompt: tuple[Message, ...]
     reply: Prose
-    model: str = ""
-    finish: str = ""
+    model: Prose = ""
+    finish: Prose = ""
     """Why the reply ended, in the endpoint's words."""
     error: Prose = ""
     """What went wrong, where there is no reply."""
