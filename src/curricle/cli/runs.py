@@ -119,7 +119,9 @@ def plot(
     """Draw a run: designs around the band, knobs drifting, skills over cycles."""
     from curricle.views.plots import plots
 
-    for path in plots(folder, out_folder or folder / "plots"):
+    with shown(folder):
+        paths = plots(folder, out_folder or folder / "plots")
+    for path in paths:
         say(path)
 
 

@@ -32,6 +32,7 @@ from curricle.run.names import (
 )
 from curricle.run.reading import (
     is_run,
+    parse_config,
     read_config,
     read_environment,
     read_exchanges,
@@ -60,6 +61,7 @@ __all__ = [
     "Saved",
     "Step",
     "is_run",
+    "parse_config",
     "read_checkpoint",
     "read_config",
     "read_environment",

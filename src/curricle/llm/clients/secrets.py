@@ -10,6 +10,8 @@ from functools import lru_cache
 
 SHORTEST = 4
 """Characters from which on a key is one; anything shorter stands in every other text."""
+_BACKSLASHES = r"(?:\\{1,8})"
+"""As many as three levels of quoting make of one; a bound keeps the search linear."""
 _BEARER = re.compile(r"(?i)\bbearer\s+[\w.~+/=-]{6,}")
 
 
@@ -33,15 +35,15 @@ def _letter(char: str) -> str:
     code = ord(char)
     units = char.encode("utf-16-be")
     forms = [
-        rf"\\*{re.escape(char)}",
-        "".join(rf"\\+u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2)),
-        rf"\\+u\{{0*{code:x}\}}",
-        "".join(rf"%(?:25)*{byte:02x}" for byte in char.encode()),
-        rf"&\#0*{code};?",
-        rf"&\#x0*{code:x};?",
+        rf"{_BACKSLASHES}?{re.escape(char)}",
+        "".join(rf"{_BACKSLASHES}u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2)),
+        rf"{_BACKSLASHES}u\{{0{{0,6}}{code:x}\}}",
+        "".join(rf"%(?:25){{0,3}}{byte:02x}" for byte in char.encode()),
+        rf"&\#0{{0,6}}{code};?",
+        rf"&\#x0{{0,6}}{code:x};?",
     ]
     if code < 256:
-        forms += [rf"\\+x{code:02x}", rf"\\+0*{code:o}"]
+        forms += [rf"{_BACKSLASHES}x{code:02x}", rf"{_BACKSLASHES}0{{0,3}}{code:o}"]
     names = {'"': "quot", "&": "amp", "<": "lt", ">": "gt", "'": "apos"}
     if char in names:
         forms.append(f"&{names[char]};")
@@ -59,5 +61,6 @@ def _in_base64(key: str) -> list[str]:
         end = (before + len(data)) * 8 // 6
         core = written[start:end]
         if len(core) >= SHORTEST:
-            found.append("".join({"+": "[+-]", "/": "[/_]"}.get(char, char) for char in core))
-    return [rf"[\w+/-]{{0,2}}{core}[\w+/-]?=*" if len(core) >= SHORTEST else core for core in found]
+            either = "".join({"+": "[+-]", "/": "[/_]"}.get(char, char) for char in core)
+            found.append(rf"[\w+/-]{{0,2}}{either}[\w+/-]?=*")
+    return found
