@@ -20,7 +20,7 @@ def main() -> None:
         failure = ""
         try:
             if config is None:
-                resume(folder / name, trusted=True)  # the other tree may have begun it
+                resume(folder / name)
             else:
                 start(resolve(config), folder / name)
         except Exception:

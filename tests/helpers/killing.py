@@ -1,5 +1,7 @@
 """Runs in child processes that are killed, and what a run folder holds but for timings."""
 
+import os
+import sys
 from pathlib import Path
 
 from helpers import toys
@@ -45,3 +47,14 @@ def contents(folder: Path) -> dict[str, bytes]:
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     named = {path.relative_to(folder): path for path in files}
     return {str(name): path.read_bytes() for name, path in named.items() if name.parts[0] not in NOT_RESULTS}
+
+
+def command(words: list[str], said: Path) -> None:
+    """The command line in this process, with signals and exit status as in one of its own; errors go to a file."""
+    file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    sys.argv = ["curricle", *words]
+    from curricle.__main__ import main
+
+    main()
