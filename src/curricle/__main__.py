@@ -1,5 +1,18 @@
-"""`python -m curricle` is the command line."""
+"""`python -m curricle` and the command `curricle`: signals are taken before anything else is imported."""
 
-from curricle.cli import main
+from curricle import signals
 
-main()
+
+def main() -> None:
+    """Run the command line."""
+    signals.listen()
+    from curricle.cli import main as run
+
+    try:
+        run()
+    finally:
+        signals.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -56,7 +56,7 @@ def _reported(lines: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, float]]
     """Of each cycle, the means of what was reported."""
     found: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
-        for name in (name for name in REPORTED if name in line):
+        for name in (name for name in REPORTED if line.get(name) is not None):
             found[line["cycle"]][name].append(line[name])
     return {
         cycle: {name: sum(figures[name]) / len(figures[name]) for name in REPORTED if name in figures}

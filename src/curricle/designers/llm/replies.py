@@ -5,6 +5,7 @@ which the model is told. In: a reply and the brief it answers. Out: a `Reading`.
 """
 
 import html
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from curricle.designers.llm.values import fitted, meant, plain, printable
 from curricle.errors import ValueRefused, nearest
 from curricle.records import Brief, Design, Exchange, Frozen, Value
 
+LOG = logging.getLogger("curricle")
 LONGEST = 1_000_000
 MOST = 200
 WORDS = 500
@@ -40,7 +42,18 @@ Check = Callable[[Mapping[str, Value]], Mapping[str, Value]]
 
 
 def read(exchange: Exchange, brief: Brief, n: int, check: Check) -> Reading:
-    """Take up to n designs out of a reply."""
+    """Take up to n designs out of a reply; one that breaks the reader is a bad reply, and never ends a run.
+
+    It is kept in the run folder and read again at every resume, so whatever it breaks would break again.
+    """
+    try:
+        return _read(exchange, brief, n, check)
+    except Exception as error:
+        LOG.warning("a reply cannot be read: %s: %.200s", type(error).__name__, error)
+        return Reading(problems=("the answer cannot be read",))
+
+
+def _read(exchange: Exchange, brief: Brief, n: int, check: Check) -> Reading:
     found, notes = _found(exchange.reply, brief, n)
     cut = [raw for raw in found if isinstance(raw, Cut) and (raw.torn or exchange.finish == "length")]
     problems = ["the last design is cut off"] if cut else []

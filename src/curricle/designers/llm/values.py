@@ -88,7 +88,9 @@ def _number(knob: Knob, raw: Any) -> int | float:
         if not match or (match[1] and high > 1):
             raise _refused(knob, raw)
         number = float(raw.strip().rstrip("% ").replace(",", ".")) / (100 if match[1] else 1)
-    if number is None or not math.isfinite(number) or (knob.kind == "int" and number != int(number)):
+    if number is None or (isinstance(number, float) and not math.isfinite(number)):
+        raise _refused(knob, raw)
+    if knob.kind == "int" and number != int(number):
         raise _refused(knob, raw)
     number = min(max(number, low), high)
     return int(number) if knob.kind == "int" else float(number)
