@@ -87,7 +87,7 @@ def engine(view: str, exact: bool, threads: int = 1, count: int = 64) -> Any:
     made.states["upcoming"] = knobs_of(CrafterSetting())[0]
     made.states["seed"] = np.arange(count)
     made.reset()
-    made.play(np.zeros(count, np.int64))
+    made.step(np.zeros(count, np.int64))
     return made
 
 
@@ -99,9 +99,9 @@ def ours(made: Any, seconds: float) -> dict[str, float]:
     while play + renew < seconds:
         actions = rng.integers(17, size=count)
         began = time.perf_counter()
-        made.play(actions)
+        made.step(actions)
         middle = time.perf_counter()
-        made.renew()
+        made.reset_ended()
         play, renew = play + middle - began, renew + time.perf_counter() - middle
         calls, resets = calls + 1, resets + int((made.ends != 0).sum())
     steps = calls * count
@@ -112,7 +112,7 @@ def together(made: Any, seconds: float) -> float:
     """Steps a second with steps and resets in one call, as environments are used."""
     rng, count, calls, began = np.random.default_rng(0), len(made.states), 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
-        made.play(rng.integers(17, size=count), renew=True)
+        made.step(rng.integers(17, size=count), reset_ended=True)
         calls += 1
     return calls * count / (time.perf_counter() - began)
 
@@ -140,7 +140,7 @@ def _played(view: str, exact: bool, step: int) -> float:
     for _ in range(30):
         made.states["step"] = step
         began = time.perf_counter()
-        made.play(np.zeros(len(made.states), np.int64))
+        made.step(np.zeros(len(made.states), np.int64))
         best = min(best, time.perf_counter() - began)
     return 1e6 * best / len(made.states)
 

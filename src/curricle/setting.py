@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from curricle.errors import DeclarationError, ValueRefused, nearest
-from curricle.records import Frozen, Knob, Value, Values
+from curricle.records import Brief, Frozen, Knob, Value, Values
 
 _TRIES = 1000
 
@@ -179,6 +179,27 @@ def _schema(knob: Knob) -> dict[str, Any]:
     if knob.kind == "int" and len(knob.levels()) == (knob.high or 0) - (knob.low or 0) + 1:
         return schema | {"enum": list(knob.levels())}
     return schema | {"type": "integer" if knob.kind == "int" else "number", "minimum": knob.low, "maximum": knob.high}
+
+
+def written_texts(setting: type[Setting], values: Mapping[str, Any], original: Mapping[str, Any]) -> list[str]:
+    """The texts that somebody wrote into a setting, each with its essence; the original's texts do not count."""
+    texts = []
+    for knob in setting.knobs():
+        text = values.get(knob.name)
+        if knob.kind == "text" and text and text != original.get(knob.name):
+            texts += [str(text), setting.essence(knob.name, str(text))]
+    return list(dict.fromkeys(texts))
+
+
+def shown_texts(setting: type[Setting], brief: Brief) -> list[str]:
+    """The texts that a prompt shows, which a designer must not copy: paragraphs of the guide, and seed tasks."""
+    paragraphs = brief.guide.strip().split("\n\n")
+    texts = list(paragraphs)
+    for paragraph in paragraphs:
+        texts += [setting.essence(knob.name, paragraph) for knob in setting.knobs() if knob.kind == "text"]
+    for values in brief.examples:
+        texts += written_texts(setting, values, brief.original)
+    return list(dict.fromkeys(texts))
 
 
 def _refusal(cls: type[Setting], problem: Any) -> str:

@@ -105,13 +105,13 @@ class WorldVector(VectorEnv[Any, Any, Any]):
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - Gymnasium's own form
     copies: bool = True
-    """Whether observations are the caller's own; one that is done with them before the next step may set it to False,
-    and a world that can spare itself the copying then hands out its own arrays."""
+    """Whether the caller gets copies of observations. A caller that needs each only until the next step may set it to
+    False; a world that can then returns its own arrays."""
 
-    def lent(self) -> Any | None:
-        """Arrays in which all observations will be found while `copies` is False; None where there are no such.
+    def observation_arrays(self) -> Any | None:
+        """The arrays that hold every observation while `copies` is False, or None if there are none.
 
-        They lie on pages of memory of their own, so that a GPU may be let in.
+        They have memory pages of their own, so that a GPU may read them directly.
         """
         return None
 
@@ -152,10 +152,10 @@ class VectorWorld(World):
     def vector(self, settings: Sequence[knobs.Setting]) -> WorldVector:
         """One sub-environment a setting."""
 
-    def by_turns(self, groups: Sequence[Sequence[knobs.Setting]]) -> Sequence[WorldVector]:
-        """A vector for each group of settings, for a caller who never moves two at once and closes all together.
+    def vectors(self, groups: Sequence[Sequence[knobs.Setting]]) -> Sequence[WorldVector]:
+        """A vector for each group of settings, for a caller that steps one at a time and closes all together.
 
-        A world that has threads may let these vectors share them.
+        So a world that has threads may let these vectors share them.
         """
         return [self.vector(group) for group in groups]
 

@@ -299,7 +299,7 @@ def test_lanes_by_turns_play_what_each_plays_alone():
     played = []
     for together in (True, False):
         rollout = Rollout(agent.network, agent.device, 8, 5, len(world.skills))
-        vectors = world.by_turns([[world.original] * (last - first) for first, last in spans])
+        vectors = world.vectors([[world.original] * (last - first) for first, last in spans])
         sights = [agent.actor.sight({}, rollout, slice(*span), captures=False) for span in spans]
         lanes = [Lane(vector, sight) for vector, sight in zip(vectors, sights, strict=True)]
         for lane in lanes:

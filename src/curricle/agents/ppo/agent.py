@@ -242,7 +242,7 @@ class PPO(Agent):
         groups = [[typed[id(values)] for values in course.settings[first:last]] for first, last in spans]
         sight = partial(self.actor.sight, self._sights, course.rollout, captures=self._captures)
         sights = [sight(slice(*span)) for span in spans]
-        for vector, seen in zip(self.vectors.by_turns(groups), sights, strict=True):
+        for vector, seen in zip(self.vectors.vectors(groups), sights, strict=True):
             lanes.append(Lane(vector, seen))  # one by one: what was opened is closed, whatever happens to the next
         for number, lane, (first, last) in zip(own, lanes, spans, strict=True):
             if scene:

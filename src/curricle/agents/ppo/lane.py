@@ -107,7 +107,7 @@ class Lane:
         device = sight.rollout.device
         self.shown = np.zeros((n, sight.rollout.shown.shape[-1]), np.bool_)
         self.marks = host(torch.zeros(2, n, 1, dtype=torch.bool), device)  # unlocked something, began an episode
-        arrays = vector.lent()
+        arrays = vector.observation_arrays()
         lent = {} if arrays is None else split(arrays, self.network.parts, n)
         self.lent = {name: PinnedMemory(torch.from_numpy(array), device) for name, array in lent.items()}
         self.stage = {

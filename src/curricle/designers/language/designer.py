@@ -28,7 +28,6 @@ from curricle.designers.language.conditioning import Request, requests
 from curricle.designers.language.form import Form, Writer
 from curricle.designers.language.options import LanguageOptions
 from curricle.designers.language.writing import write
-from curricle.designers.llm.values import shown_texts, written_out
 from curricle.errors import RunDamaged, ValueRefused
 from curricle.llm import pools
 from curricle.llm.generate.sampling import Sampler
@@ -37,7 +36,7 @@ from curricle.llm.models.model import CausalModel
 from curricle.llm.models.regression import Example, step
 from curricle.records import Brief, Design, Message, Outcome, Scores
 from curricle.seeds import derive, generator
-from curricle.setting import Setting
+from curricle.setting import Setting, shown_texts, written_texts
 from curricle.text.similarity import Copies, distinct
 from curricle.tracking import checkpoint
 
@@ -181,7 +180,7 @@ class Language(Designer):
             values = self.setting.of({**brief.original, **writer.values}).values
         except ValueRefused as error:
             return None, "refused", str(error)[:300]
-        texts = written_out(self.setting, values, brief.original)
+        texts = written_texts(self.setting, values, brief.original)
         for text in texts:
             if why := copies.refusal(text):
                 return None, "duplicate", why
@@ -193,7 +192,7 @@ class Language(Designer):
         """What a new text may not copy: texts that any request has shown, and those of all earlier designs."""
         self.shown |= dict.fromkeys(shown_texts(self.setting, brief))
         used = [row.truth for row in self.rows if not row.info["fault"] and isinstance(row.truth, dict)]
-        texts = [text for values in used for text in written_out(self.setting, values, brief.original)]
+        texts = [text for values in used for text in written_texts(self.setting, values, brief.original)]
         return Copies(self.options.copy_threshold, texts=[*self.shown, *texts])
 
     def _fallback(self, brief: Brief, number: int) -> Design:
