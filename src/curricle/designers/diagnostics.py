@@ -31,7 +31,7 @@ def band(rates: Sequence[float], alpha: float, k_min: float) -> dict[str, float]
 
 
 def oscillation(history: Sequence[Point]) -> float:
-    """How much of the movement of success was back and forth: 0 for a steady course, towards 1 for going in circles."""
+    """How much of the movement of success was back and forth: 0 for steady movement, towards 1 for going in circles."""
     success = [p for p, _ in history]
     moves = [after - before for before, after in itertools.pairwise(success)]
     distance = sum(abs(move) for move in moves)
@@ -42,7 +42,7 @@ def alarm(history: Sequence[Point]) -> bool:
     """Whether success in the designs rose while the held-out score fell: they may be teaching the wrong thing.
 
     The last three cycles are compared with the three before. Both changes must be real: larger than `STANDARD_ERRORS`
-    standard errors by the spread within each three, and larger than changes that nobody would mind.
+    standard errors by the spread within each three, and larger than `MIN_RISE` and `MIN_FALL`.
     """
     recent = history[-2 * WINDOW :]
     if len(recent) < 2 * WINDOW:

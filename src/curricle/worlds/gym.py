@@ -57,7 +57,7 @@ class _Slot(gymnasium.Env[Any, Any]):
         self.skills = np.zeros(len(self.names), np.bool_)
         self.ended = self.skills  # skills of the episode before
         self.last: Any = None  # the latest observation as the environment gave it, for errors
-        self.look: Callable[[Any], None] | None = None  # called with every observation (`curricle check`)
+        self.on_observation: Callable[[Any], None] | None = None  # called with every observation (`curricle check`)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if self.next_setting != self.setting:
@@ -106,8 +106,8 @@ class _Slot(gymnasium.Env[Any, Any]):
     def _note(self, observation: Any) -> None:
         """Keep an observation as it is; in a batch its type may change."""
         self.last = observation
-        if self.look is not None:
-            self.look(observation)
+        if self.on_observation is not None:
+            self.on_observation(observation)
 
     def _make(self) -> gymnasium.Env[Any, Any]:
         """The environment of the setting."""

@@ -36,7 +36,7 @@ take THING from PLACE, put THING on PLACE, insert THING into PLACE, unlock DOOR 
 
 
 class GamesSetting(knobs.Setting):
-    """The house, the quest and how much is told."""
+    """The house, the quest, and how much the objective reveals."""
 
     length: int = knob(0, "Commands that the quest needs; 0: 1, 3 and 5 in turn.", ge=0, le=8, harder="up")
     rooms: int = knob(3, "Rooms of the house.", ge=1, le=8, harder="up")

@@ -1,6 +1,6 @@
 """Grammar: what may come next in a task that is written token by token, in the lines of `writing.py`.
 
-In: the text so far. Out: pieces of which one must come next, or a stretch of free text. Names of tools and parameters,
+In: the text so far. Out: pieces of which one must come next, or a `Span` of free text. Names of tools and parameters,
 types of values and required arguments are constrained; requests, answers and values in quotes are free. So even a small
 model writes tasks that can be read. With `named` (`named.py`), values of calls are words and numbers of the request,
 and a task without a call must say which call lacks its tool. Calls on a simulator may use its answers, so there values
@@ -31,7 +31,7 @@ QUOTED = Span(until='"', never="\n\\`")
 
 
 def follows(said: str, named: bool = False) -> Sequence[str] | Span:
-    """Pieces of which one must come next (the empty one: the task is complete), or a stretch of free text."""
+    """Pieces of which one must come next (the empty one: the task is complete), or a `Span` of free text."""
     *before, line = said.split("\n")
     if not line:
         return _line(before, named)
@@ -106,7 +106,7 @@ def _argument(tool: Tool, said: str, request: str) -> Sequence[str] | Span:
     if number is None:
         return next_ + ends
     digits = number[1]
-    if request:  # 3 and 30 are told apart by what follows
+    if request:  # what follows decides between 3 and 30
         return [f"{one}{end}" for one in _numbers(request) for end in [*([", "] if starts else []), *ends]]
     more = list(DIGITS) if not digits or (digits != "0" and len(digits) < MOST_DIGITS) else []
     return more + (next_ + ends if digits else [])

@@ -39,7 +39,7 @@ class Calendar(Simulator):
         return {"events": events, "next": 100}
 
     def essence(self, state: State) -> Json:
-        """Events by time; the numbers that new ones got hang on the order of the calls and do not count."""
+        """Events by time; the numbers of new events depend on the order of the calls and do not count."""
         plain = [{**event, "guests": sorted(event["guests"], key=str.casefold), "id": 0} for event in state["events"]]
         return sorted(plain, key=lambda event: (DAYS.index(event["day"]), event["hour"]))
 
@@ -69,7 +69,7 @@ class Calendar(Simulator):
             return Chore(request, (Call("add_event", {"title": title, "day": day, "hour": hour}),))
         event = draw.choice(state["events"])
         title = event["title"]
-        look = Call("list_events", {})
+        listing = Call("list_events", {})
         number = {"event_id": event["id"]}
         if kind == 1:
             request = draw.phrase(
@@ -77,15 +77,15 @@ class Calendar(Simulator):
                 "shift {0} to {1} {2}:00",
                 *(title, day, hour),
             )
-            return Chore(request, (look, Call("move_event", {**number, "day": day, "hour": hour})))
+            return Chore(request, (listing, Call("move_event", {**number, "day": day, "hour": hour})))
         if kind == 2:
             request = draw.phrase("cancel {0}|call off {0}|take {0} out of my calendar|drop {0} from the week", title)
-            return Chore(request, (look, Call("cancel_event", number)))
+            return Chore(request, (listing, Call("cancel_event", number)))
         person = draw.choice([one for one in draw.side(PEOPLE) if one not in event["guests"]])
         request = draw.phrase(
             "invite {1} to {0}|ask {1} to come to {0}|add {1} to {0}|{0}: {1} should join", title, person
         )
-        return Chore(request, (look, Call("invite", {**number, "person": person})))
+        return Chore(request, (listing, Call("invite", {**number, "person": person})))
 
     def question(self, state: State, draw: Draw) -> Question:
         """On which day or at what hour something is, or what is on at a time."""

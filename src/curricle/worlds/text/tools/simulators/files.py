@@ -37,12 +37,12 @@ class Files(Simulator):
     def start(self, draw: Draw) -> State:
         """Three folders, two or three files in each; no name stands twice, and texts share no word with each other.
 
-        Words that all texts had would pay for an answer that nobody looked up.
+        No word is in all texts: otherwise an answer with it would earn something without a look at the file.
         """
         stems = draw.sample(draw.side(STEMS) * 3, 9)
         names = iter(f"{stem}_{draw.integer(10, 99)}{i}.txt" for i, stem in enumerate(stems))
         texts = zip(*(draw.sample(part, 9) for part in (ADJECTIVES, TOPICS, VERBS)), strict=True)
-        says = (f"{look.capitalize()} {topic} {deed}." for look, topic, deed in texts)
+        says = (f"{adjective.capitalize()} {topic} {verb}." for adjective, topic, verb in texts)
         folders = draw.sample(draw.side(FOLDERS), 3)
         return {"folders": {folder: {next(names): next(says) for _ in range(draw.integer(2, 3))} for folder in folders}}
 
@@ -59,7 +59,7 @@ class Files(Simulator):
         }
 
     def chore(self, state: State, draw: Draw) -> Chore:
-        """Move, delete, write, or put into a new folder; some need a look first."""
+        """Move, delete, write, or put into a new folder; for some, files have to be read first."""
         places = [(folder, file) for folder, files in state["folders"].items() for file in files]
         if len(places) < 2 or not (kind := draw.integer(0, 4)):
             return self._write_note(state, draw)
@@ -70,7 +70,7 @@ class Files(Simulator):
             )
             return Chore(request, (Call("delete_file", {"folder": folder, "file": file}),))
         if kind == 2:
-            return self._look_and_delete(state, draw, folder)
+            return self._read_and_delete(state, draw, folder)
         fresh = [name for name in draw.side(FOLDERS) if name not in state["folders"]]
         if kind == 3 and fresh:
             new = draw.choice(fresh)
@@ -99,16 +99,16 @@ class Files(Simulator):
         )
         return Chore(request, (Call("write_file", {"folder": folder, "file": file, "text": text}),))
 
-    def _look_and_delete(self, state: State, draw: Draw, folder: str) -> Chore:
+    def _read_and_delete(self, state: State, draw: Draw, folder: str) -> Chore:
         file, text = draw.choice(list(state["folders"][folder].items()))
-        looks = [Call("read_file", {"folder": folder, "file": name}) for name in state["folders"][folder]]
+        reads = [Call("read_file", {"folder": folder, "file": name}) for name in state["folders"][folder]]
         request = draw.phrase(
             "delete the file in {0} whose text is '{1}'|find the file of {0} that says '{1}' and delete it|"
             "in {0}, the file with the text '{1}' must go|one file in {0} reads '{1}': remove it",
             *(folder, text),
         )
         last = Call("delete_file", {"folder": folder, "file": file})
-        return Chore(request, (Call("list_files", {"folder": folder}), *looks, last))
+        return Chore(request, (Call("list_files", {"folder": folder}), *reads, last))
 
     def question(self, state: State, draw: Draw) -> Question:
         """Where a file is, or what it says."""
@@ -120,15 +120,15 @@ class Files(Simulator):
                 "I lost {0}. What is the name of its folder?",
                 file,
             )
-            looks = [Call("list_files", {"folder": name}) for name in state["folders"]]
-            return Question(request, (Call("list_folders", {}), *looks), folder)
+            listings = [Call("list_files", {"folder": name}) for name in state["folders"]]
+            return Question(request, (Call("list_folders", {}), *listings), folder)
         request = draw.phrase(
             "What does {0} in {1} say?|Read {0} in {1} to me, word by word.|What is the text of {0} in {1}?|"
             "Tell me all that is written in {0}, a file in {1}.",
             *(file, folder),
         )
-        look = Call("read_file", {"folder": folder, "file": file})
-        return Question(request, (look,), state["folders"][folder][file])
+        read = Call("read_file", {"folder": folder, "file": file})
+        return Question(request, (read,), state["folders"][folder][file])
 
 
 def _moving(file: str, source: str, target: str) -> Call:

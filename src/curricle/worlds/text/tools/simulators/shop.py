@@ -53,7 +53,7 @@ class Shop(Simulator):
         }
 
     def chore(self, state: State, draw: Draw) -> Chore:
-        """Add, remove or order; products go by numbers that have to be looked up."""
+        """Add, remove or order; the numbers of products have to be looked up."""
         absent = [number for number in state["products"] if number not in state["cart"]]
         kind = draw.integer(0, 3)
         if kind == 0 and state["cart"]:
@@ -63,8 +63,8 @@ class Shop(Simulator):
                 "my cart should be without the {0}",
                 _name(state, number),
             )
-            looks = (Call("view_cart", {}), _search(state, number))
-            return Chore(request, (*looks, Call("remove_from_cart", {"product_id": number})))
+            lookups = (Call("view_cart", {}), _search(state, number))
+            return Chore(request, (*lookups, Call("remove_from_cart", {"product_id": number})))
         if (kind == 1 or not absent) and state["cart"]:
             address = f"{draw.integer(1, 99)} {draw.name(STREETS)}"
             request = draw.phrase(
