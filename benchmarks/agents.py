@@ -125,7 +125,8 @@ def reference(seconds: float) -> float | None:
             observation, reward, done, _ = self.env.step(int(action))
             return observation, reward, done, False, {}
 
-    environments, steps = 8, 32
+    environments = 8
+    steps = 32
     model = PPO("CnnPolicy", DummyVecEnv([Wrapped] * environments), n_steps=steps, batch_size=64, n_epochs=2)
     start = time.perf_counter()
     model.learn(environments * steps)
@@ -152,7 +153,8 @@ def main() -> None:
     given = parser.parse_args()
     changes = {name: json.loads(value) for name, _, value in (pair.partition("=") for pair in given.set)}
     known = None if given.no_reference else reference(given.seconds)
-    watch, found = Stopwatch(), {}
+    watch = Stopwatch()
+    found = {}
     watch.watch(Actor, "step_environments", "world")
     watch.watch(ppo.PPO, "collect_rollout", "play")
     for view in ["symbols", "pixels"] if given.view == "both" else [given.view]:

@@ -58,11 +58,14 @@ def rollouts(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[st
     vocabulary = len(causal.tokenizer)
     shape = (-(-args.rows // args.group), args.prompt)
     prompts = torch.randint(0, vocabulary, shape, generator=luck).repeat_interleave(args.group, 0)[: args.rows].tolist()
-    ends, causal.ends = causal.ends, []  # so that every row has the same length
-    on_gpu, found = causal.device.type == "cuda", {}
+    ends = causal.ends
+    causal.ends = []  # so that every row has the same length
+    on_gpu = causal.device.type == "cuda"
+    found = {}
     plain = Sampler(causal, "plain", args.rows)
     model = plain.copy if on_gpu else causal.model
-    kept, model.generation_config.eos_token_id = model.generation_config.eos_token_id, None
+    kept = model.generation_config.eos_token_id
+    model.generation_config.eos_token_id = None
     ids = torch.tensor(prompts, device=causal.device)
 
     def generate() -> Any:
@@ -80,7 +83,8 @@ def rollouts(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[st
         )
     for name, work in ways.items():
         try:
-            first, seconds = timed(work, causal.device), min(timed(work, causal.device) for _ in range(args.repeat))
+            first = timed(work, causal.device)
+            seconds = min(timed(work, causal.device) for _ in range(args.repeat))
         except Exception as error:  # one way failing must not hide the others
             print(f"{name}: {type(error).__name__}: {error}")
             continue
@@ -88,7 +92,8 @@ def rollouts(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[st
         found[name] = {"tokens_per_s": round(rate), "first_s": round(first, 1)}
         base = found.get("transformers.generate", found[name])["tokens_per_s"]
         print(f"{name:>22}: {rate:10,.0f} tokens/s, {rate / base:5.2f} x plain generate; first call {first:.1f} s")
-    causal.ends, model.generation_config.eos_token_id = ends, kept
+    causal.ends = ends
+    model.generation_config.eos_token_id = kept
     return found
 
 
@@ -105,7 +110,8 @@ def updates(causal: CausalModel, options: LearningOptions, args: argparse.Namesp
             made.append(one)
         return made
 
-    trainer, found = GRPOTrainer(causal, options, rollout), {}
+    trainer = GRPOTrainer(causal, options, rollout)
+    found = {}
     slots = ((task, 0) for _ in range(10**9))
     for name, most in {"rows": 0.0, "packed": microbatches.MAX_WORK}.items():
         microbatches.MAX_WORK = most
@@ -131,7 +137,8 @@ def imitation(causal: CausalModel, args: argparse.Namespace) -> dict[str, float]
     def learn() -> None:
         update(causal, shown, 0.0, float("inf"), args.micro)
 
-    first, seconds = timed(learn, causal.device), min(timed(learn, causal.device) for _ in range(args.repeat))
+    first = timed(learn, causal.device)
+    seconds = min(timed(learn, causal.device) for _ in range(args.repeat))
     rate = args.rows * (args.prompt + args.new) / seconds
     print(f"{'imitation':>22}: {rate:10,.0f} tokens/s; first call {first:.1f} s")
     if args.profile and causal.device.type == "cuda":
@@ -183,7 +190,8 @@ def table(file: Path) -> None:
     for row in map(json.loads, file.read_text().splitlines()):
         if "writing" not in row:
             continue
-        said, asked = row["rollouts"], row["asked"]
+        said = row["rollouts"]
+        asked = row["asked"]
         tokens = [said["transformers.generate"], said["sampler static"], *row["updates"].values(), row["imitation"]]
         trained = f"adapter of rank {asked['lora']}" if asked["lora"] else "all weights"
         steps = [f"{row['writing'][kind]['steps_per_s']:.0f}" for kind in ("plain", "static")]

@@ -255,8 +255,8 @@ class _Context:
         self.report({"trial/spent": spent + sum(outcome.spent for outcome in outcomes)})
         return outcomes
 
-    def report(self, figures: Mapping[str, float]) -> None:
-        self.loop._report(self.step, 0, 0, figures)
+    def report(self, metrics: Mapping[str, float]) -> None:
+        self.loop._report(self.step, 0, 0, metrics)
 
     def keep(self, exchange: Exchange) -> None:
         self.loop.run.keep(self.step, exchange)

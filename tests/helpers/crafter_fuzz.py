@@ -21,10 +21,10 @@ def fuzz(steps: int, view: Any, seed: int, count: int = 32) -> None:
         engine.states["upcoming"][i] = knobs_of(CrafterSetting.sample(rng))[0]
     engine.reset()
     for step in range(steps // count):
-        engine.play(rng.integers(len(r.ACTIONS), size=count))
+        engine.step(rng.integers(len(r.ACTIONS), size=count))
         for i in np.flatnonzero(engine.ends):
             engine.states["upcoming"][i] = knobs_of(CrafterSetting.sample(rng))[0]
-        engine.renew()
+        engine.reset_ended()
         if step % 50 == 0:
             check(engine.states)
             engine.states["inventory"][rng.integers(count)] = rng.integers(1, 10, size=len(r.ITEMS))

@@ -13,7 +13,7 @@ from curricle.llm.models.model import CausalModel
 from curricle.records import Message
 from curricle.worlds.text.tools.calls import Call, write_calls
 from curricle.worlds.text.tools.item import Item
-from curricle.worlds.text.tools.verify import weakness
+from curricle.worlds.text.tools.verify import task_fault
 from curricle.worlds.text.tools.world import Tools
 from curricle.worlds.text.tools.writing import written
 
@@ -102,7 +102,7 @@ def test_no_text_of_a_task_speaks_for_someone_else(mark):
             Tools().setting({"task": text})
     if mark in MARKS:
         earlier = Item(request="And now?", before=(Message(role="user", content=said),), tools=(OWN,))
-        assert "is a mark of a chat format" in weakness(earlier)
+        assert "is a mark of a chat format" in task_fault(earlier)
 
 
 def test_signs_that_people_write_are_no_hindrance():
@@ -131,7 +131,7 @@ def test_calls_that_an_agent_made_before_are_no_marks():
     item, said = written(json.dumps(GOOD)), write_calls([Call("get_forecast", {"city": "Oslo"})])
     for role, fine in (("assistant", True), ("user", False)):
         before = (Message(role="user", content="Oslo?"), Message(role=role, content=said))
-        assert (weakness(item.model_copy(update={"before": before})) == "") is fine
+        assert (task_fault(item.model_copy(update={"before": before})) == "") is fine
 
 
 @pytest.mark.parametrize(

@@ -119,8 +119,8 @@ def admitted(counts: Counts, alpha: float, k_min: float) -> Floats:
 def shows_direction(counts: Counts, alpha: float, k_min: float) -> bool:
     """Whether a cold start shows which way to go: designs differ by more than chance, and some count far less.
 
-    Where all designs are solved always or never, all are equally far from alpha. A policy that learnt them would learn
-    to write what it writes already.
+    If all designs are solved always or never, all are equally far from alpha. They would only teach a policy to write
+    what it writes already.
     """
     if differ_by_chance(counts):
         return False

@@ -20,7 +20,7 @@ def test_observations_read_where_a_world_keeps_them_are_those_it_hands_out(monke
     world, found = Crafter(), []
     for lends in (True, False):
         if not lends:
-            monkeypatch.setattr(CrafterVector, "lent", lambda self: None)
+            monkeypatch.setattr(CrafterVector, "observation_arrays", lambda self: None)
         agent = PPO(world, PPOOptions(environments=4, steps=16, minibatches=2, workers=1, device="cpu"))
         for seed in range(2):
             agent.practise([world.unaltered()], 256, seed=seed, report=quiet)
@@ -37,7 +37,7 @@ def test_actors_by_turns_play_what_each_plays_alone():
     played = []
     for order in ([[0, 1]], [[1], [0]]):
         buffer = RolloutBuffer(agent.network, agent.device, 8, 5, len(world.skills))
-        vectors = world.by_turns([[world.original] * (here.stop - here.start) for here in slices])
+        vectors = world.vectors([[world.original] * (here.stop - here.start) for here in slices])
         actors = []
         for vector, here in zip(vectors, slices, strict=True):
             actors.append(Actor(vector, PolicyStep(agent.network, buffer, here, bf16=False)))

@@ -70,10 +70,10 @@ def test_the_engine_plays_successive_episodes_of_the_reference(view: str) -> Non
     while ended < 3:
         action = int(rng.integers(len(r.ACTIONS)))
         last, reward, done, info = env.step(action)
-        engine.play(np.array([action, 0]))
+        engine.step(np.array([action, 0]))
         assert engine.rewards[0] == reward and (engine.ends[0] != ALIVE) == done
         assert engine.skills[0].tolist() == [count > 0 for count in info["achievements"].values()]
-        engine.renew()
+        engine.reset_ended()
         pixels = env.reset() if done else last
         ended += done
         _, words, at, *_ = env._world.random.get_state()

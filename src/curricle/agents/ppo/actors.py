@@ -173,7 +173,7 @@ class Actor:
         A GPU fetches them by itself from there, so the memory is pinned.
         """
         device = self.buffer.device
-        lent = self.vector.lent()
+        lent = self.vector.observation_arrays()
         if lent is None:
             tensors = self.policy_step.observations
             return {name: pin_memory(torch.zeros_like(t, device="cpu"), device) for name, t in tensors.items()}

@@ -268,7 +268,7 @@ class PPO(Agent):
         numbers = range(plan.slices) if self.on_gpu else [group.index]
         slices = [plan.slice_of(number) for number in numbers]
         policy_steps = [self._policy_step(practice.buffer, environments) for environments in slices]
-        vectors = self.vectors.by_turns([practice.settings[environments] for environments in slices])
+        vectors = self.vectors.vectors([practice.settings[environments] for environments in slices])
         actors: dict[int, Actor] = {}
         try:
             for number, vector, policy_step in zip(numbers, vectors, policy_steps, strict=True):

@@ -29,7 +29,6 @@ from curricle.designers import reward
 from curricle.designers.language.conditioning import Request, requests
 from curricle.designers.language.form import Form, Writer, write
 from curricle.designers.language.options import LanguageOptions
-from curricle.designers.llm.values import shown_texts, written_out
 from curricle.errors import RunDamaged, ValueRefused
 from curricle.llm import pools
 from curricle.llm.generate.sampling import Sampler
@@ -38,7 +37,7 @@ from curricle.llm.models.model import CausalModel
 from curricle.llm.models.regression import Example, update
 from curricle.records import Brief, Design, Message, Outcome, Scores
 from curricle.seeds import derive, generator
-from curricle.setting import Setting
+from curricle.setting import Setting, shown_texts, written_texts
 from curricle.text.similarity import Copies, distinct
 from curricle.tracking import checkpoint
 
@@ -168,7 +167,7 @@ class Language(Designer):
             values = self.setting.of({**brief.original, **writer.values}).values
         except ValueRefused as error:
             return None, "refused", str(error)[:300]
-        texts = written_out(self.setting, values, brief.original)
+        texts = written_texts(self.setting, values, brief.original)
         for text in texts:
             why = copies.refusal(text)
             if why:
@@ -183,7 +182,7 @@ class Language(Designer):
         texts = list(self.shown)
         for row in self.rows:
             if not row.info["fault"] and isinstance(row.truth, dict):
-                texts += written_out(self.setting, row.truth, brief.original)
+                texts += written_texts(self.setting, row.truth, brief.original)
         return Copies(self.options.copy_threshold, texts=texts)
 
     def _fallback(self, brief: Brief, number: int) -> Design:

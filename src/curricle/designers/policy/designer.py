@@ -206,7 +206,7 @@ class Policy(DesignerWrapper):
         self.started = True
 
     def _skill_weights(self) -> Floats:
-        """How much designs for each skill are worth: the room it has in the original, unless that teaches it itself.
+        """The weight of each skill: its room for improvement in the original, less if the original teaches it already.
 
         A skill that is near alpha in the original is practised there anyway. A skill weighs less while what it needs is
         missing.

@@ -11,7 +11,7 @@ from curricle.setting import Span
 from curricle.worlds.text.tools.grammar import follows
 from curricle.worlds.text.tools.item import Item
 from curricle.worlds.text.tools.named import unnamed
-from curricle.worlds.text.tools.verify import weakness
+from curricle.worlds.text.tools.verify import task_fault
 from curricle.worlds.text.tools.world import Tools
 from curricle.worlds.text.tools.writing import write, written
 
@@ -53,7 +53,9 @@ def test_calls_pass_on_what_the_request_names():
         item = written(walk(rng, named=True))
         if not item.simulator:
             assert not unnamed(item), (item.request, item.calls, item.lacks)
-            assert not weakness(item.model_copy(update={"calls": item.calls[:1]})), "gold runs, or its tool is missing"
+            assert not task_fault(item.model_copy(update={"calls": item.calls[:1]})), (
+                "gold runs, or its tool is missing"
+            )
             lacking, calling = lacking + bool(item.lacks), calling + bool(item.calls)
             assert bool(item.lacks) != bool(item.calls)
     assert lacking > 20 and calling > 20

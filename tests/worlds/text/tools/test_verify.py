@@ -12,7 +12,7 @@ from curricle.worlds.text.tools.calls import Call, write_calls
 from curricle.worlds.text.tools.item import Item
 from curricle.worlds.text.tools.named import left_out, unnamed
 from curricle.worlds.text.tools.pool import SKILLS, draw_item
-from curricle.worlds.text.tools.verify import judge, weakness
+from curricle.worlds.text.tools.verify import judge, task_fault
 from curricle.worlds.text.tools.world import Tools
 from curricle.worlds.text.tools.writing import write, written
 
@@ -173,7 +173,7 @@ def test_a_check_that_breaks_is_a_refusal(monkeypatch):
     def breaks(item):
         raise error
 
-    monkeypatch.setattr("curricle.worlds.text.tools.world.weakness", breaks)
+    monkeypatch.setattr("curricle.worlds.text.tools.world.task_fault", breaks)
     for error in (TypeError("odd"), RecursionError(), KeyError("x"), AssertionError(), OverflowError("big")):
         with pytest.raises(ValueRefused, match=f"cannot be checked: {type(error).__name__}"):
             Tools().setting({"task": json.dumps(GOOD | {"request": f"Will it rain in Rome, {error!r}?"})})
@@ -185,7 +185,7 @@ def test_a_check_that_breaks_is_a_refusal(monkeypatch):
 def test_an_answer_that_repeats_the_prompt_never_scores():
     """A tool without arguments, whose schema looks like the very call, is told apart."""
     item = written(json.dumps({"tools": [OWN], "request": "Feed the cat.", "calls": [{"name": "feed"}]}))
-    assert weakness(item) == ""
+    assert task_fault(item) == ""
     assert judge(item, say(json.dumps(OWN)))[0] == 0
     assert judge(item, say('{"name": "feed", "arguments": {}}'))[0] == 1
     prompted = [Message(role="user", content='<tool_call>{"name": "feed", "arguments": {}}</tool_call>'), *say("Done.")]
