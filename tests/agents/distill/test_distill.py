@@ -119,7 +119,7 @@ def test_a_prediction_names_each_row_once_and_counts_it_as_often_as_it_serves():
 
 def test_a_matching_holds_the_policy_at_other_rows_than_it_compares():
     pairs = np.array([[1, 0, 1], [5, 6, 7], [8, 9, 8]])  # anchors, positives, negatives
-    made = matching_batch(EPISODE, np.array([0, 9, 9]), pairs, int)
+    made = matching_batch(EPISODE, np.array([0, 9, 9]), *pairs, int)
     rows, weights, before, after, positives, negatives, pair_weights = made
     assert rows.tolist() == [12, 16, 13, 17, 10, 19, 19]
     assert weights.tolist() == [0, 0, 0, 0, 1, 1, 1]

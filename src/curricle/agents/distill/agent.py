@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from curricle.agents.devices import bf16_autocast, to_device
 from curricle.agents.distill.matching import match
 from curricle.agents.distill.window import (
+    POSITIVES_AND_NEGATIVES,
     Episode,
     Indices,
     PadSize,
@@ -158,9 +159,9 @@ class Distill(PPO):
         for epoch in range(self.options.distill_epochs):
             rng = generator(seed, "pass", epoch)
             for i in rng.permutation(len(episodes)):
-                match_losses += self.match(window, episodes, int(i), rng)
+                match_losses += self.match_episode(window, episodes, int(i), rng)
             for i in rng.permutation(len(episodes)):
-                predict_losses += self.predict(window, episodes[i], rng)
+                predict_losses += self.predict_unlocks(window, episodes[i], rng)
         metrics: dict[str, float] = {}
         if match_losses:
             metrics["distill/match"] = float(torch.stack(match_losses).mean())
@@ -169,7 +170,9 @@ class Distill(PPO):
         metrics["distill/episodes"] = float(len(episodes))
         return metrics
 
-    def match(self, window: Window, episodes: Sequence[Episode], source: int, rng: np.random.Generator) -> list[Tensor]:
+    def match_episode(
+        self, window: Window, episodes: Sequence[Episode], source: int, rng: np.random.Generator
+    ) -> list[Tensor]:
         """Pull unlocks of an episode towards the same ones of other episodes, and away from others; returns losses."""
         o = self.options
         others = rng.permutation(len(episodes) - 1)[: o.match_episodes]
@@ -182,29 +185,27 @@ class Distill(PPO):
         count = len(episode.unlocks)
         sizes = [len(target.unlocks) for target in targets]
         similarity = (unlocks[:count] @ unlocks[count:].T).cpu().numpy()
-        matches = match(similarity, sizes, o.transport_entropy, o.match_threshold)
-        anchors: list[Indices] = []
-        positives: list[Indices] = []
-        negatives: list[Indices] = []
+        pairs = []
         first = count
+        matches = match(similarity, sizes, o.transport_entropy, o.match_threshold)
         for size, (mine, theirs) in zip(sizes, matches, strict=True):
-            anchors.append(mine)
-            positives.append(first + theirs)
-            negatives.append(first + rng.integers(size, size=len(mine)))
+            others_of_theirs = rng.integers(size, size=len(mine))
+            pairs.append(np.stack([mine, first + theirs, first + others_of_theirs]))
             first += size
-        pairs = np.stack([np.concatenate(anchors), np.concatenate(positives), np.concatenate(negatives)])
-        if not pairs.size:
+        anchors, positives, negatives = np.concatenate(pairs, axis=1)
+        if not len(anchors):
             return []
-        order = rng.permutation(pairs.shape[1])
+        order = rng.permutation(len(anchors))
         held = rng.integers(len(episode.rows), size=len(order))
         losses: list[Tensor] = []
-        for chosen in chunks(order, o.distill_batch_size):
-            batch = self._send(matching_batch(episode, held[chosen], pairs[:, chosen], self._pad_size))
-            answers = unlocks.index_select(0, batch[4:6].flatten())
+        for i in chunks(order, o.distill_batch_size):
+            indices = matching_batch(episode, held[i], anchors[i], positives[i], negatives[i], self._pad_size)
+            batch = self._send(indices)
+            answers = unlocks.index_select(0, batch[POSITIVES_AND_NEGATIVES].flatten())
             losses.append(self._run("match", partial(self._learn, window), batch, answers).clone())
         return losses
 
-    def predict(self, window: Window, episode: Episode, rng: np.random.Generator) -> list[Tensor]:
+    def predict_unlocks(self, window: Window, episode: Episode, rng: np.random.Generator) -> list[Tensor]:
         """Tell the unlock that follows a step from the one that follows another step of the episode; returns losses."""
         order = rng.permutation(len(episode.rows))
         others = rng.permutation(len(episode.rows))

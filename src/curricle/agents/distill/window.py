@@ -25,6 +25,8 @@ from curricle.agents.ppo.rollout import RolloutBuffer, select_rows
 Indices = NDArray[np.int64]
 PadSize = Callable[[int], int]
 """The size that a batch of so many rows is padded to."""
+POSITIVES_AND_NEGATIVES = slice(4, 6)
+"""Their lines in a batch of indices; see `join_batch`."""
 GRAPH_SIZES = (64, 128, 192, 256, 384, 512, 768, 1024)
 
 
@@ -163,13 +165,13 @@ def join_batch(rows: Indices, weights: Indices, pairs: Sequence[Indices], size: 
     return batch
 
 
-def matching_batch(episode: Episode, held: Indices, pairs: Indices, pad_size: PadSize) -> Indices:
+def matching_batch(
+    episode: Episode, held: Indices, anchors: Indices, positives: Indices, negatives: Indices, pad_size: PadSize
+) -> Indices:
     """Unlocks of an episode beside matching and other unlocks of other episodes; policy and values at `held` are held.
 
-    `pairs` (3, n) has anchors, unlocks of the episode by number, and the places of positives and negatives among the
-    answers of the caller.
+    Anchors are unlocks of the episode by number, positives and negatives places among the unlocks of the caller.
     """
-    anchors, positives, negatives = pairs
     count = len(episode.unlocks)
     rows = np.concatenate([*episode.unlock_rows, episode.rows[held]])
     weights = np.repeat([0, 1], [2 * count, len(held)])
