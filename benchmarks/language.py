@@ -33,7 +33,6 @@ from curricle.agents.grpo.trainer import GRPOTrainer
 from curricle.designers.language.conditioning import requests
 from curricle.designers.language.form import Form, write
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models.chat import render_prompt
 from curricle.llm.models.model import CausalModel
 from curricle.llm.models.regression import Example, update
 from curricle.records import Message, Task, Verdict
@@ -151,7 +150,7 @@ def writing(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[str
     world = find(World, "tools")()
     form = Form(world.Setting.knobs(), causal.tokenizer, causal.ends, follows=world.Setting.follows)
     asked = requests(world.brief(1, 1), args.written, form, 0.5, False, generator(0, "ask"))
-    prompts = [render_prompt(causal.tokenizer, one.prompt) for one in asked]
+    prompts = [causal.render_prompt(one.prompt) for one in asked]
     found: dict[str, dict[str, float]] = {}
     for kind in ("plain", "static"):
         sampler = _Counted(causal, kind, args.written)

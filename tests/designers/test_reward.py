@@ -112,17 +112,17 @@ def test_the_ranking_bound_by_hand():
     assert r.ranking_error(0.0, 0.1, 4) == 1.0, "a probability at most"
 
 
-def test_rates_that_differ_by_chance_alone_are_alike():
+def test_rates_that_differ_only_by_chance_alone_are_alike():
     assert (
-        r.differ_by_chance([])
-        and r.differ_by_chance([(3, 9)])
-        and r.differ_by_chance([(0, 9), (0, 2)])
-        and r.differ_by_chance([(9, 9), (2, 2)])
+        r.differ_only_by_chance([])
+        and r.differ_only_by_chance([(3, 9)])
+        and r.differ_only_by_chance([(0, 9), (0, 2)])
+        and r.differ_only_by_chance([(9, 9), (2, 2)])
     )
-    assert r.differ_by_chance([(5, 10), (6, 10)])
+    assert r.differ_only_by_chance([(5, 10), (6, 10)])
     chi = 2 * 5**2 / (10 * 0.25)  # (k - np)^2 / np(1 - p), twice, with p = 1/2
-    assert chi == 20 > 1 + 3 * np.sqrt(2) and not r.differ_by_chance([(0, 10), (10, 10)])
+    assert chi == 20 > 1 + 3 * np.sqrt(2) and not r.differ_only_by_chance([(0, 10), (10, 10)])
     rng, drawn = np.random.default_rng(0), 400
-    told = [r.differ_by_chance([(int(k), 40) for k in rng.binomial(40, 0.8, 16)]) for _ in range(drawn)]
+    told = [r.differ_only_by_chance([(int(k), 40) for k in rng.binomial(40, 0.8, 16)]) for _ in range(drawn)]
     assert sum(told) / drawn > 0.97
-    assert not r.differ_by_chance([(int(k), 40) for k in rng.binomial(40, [0.8] * 14 + [0.4] * 2)])
+    assert not r.differ_only_by_chance([(int(k), 40) for k in rng.binomial(40, [0.8] * 14 + [0.4] * 2)])

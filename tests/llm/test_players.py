@@ -15,11 +15,11 @@ from helpers.skips import skip_without
 from helpers.sweep import VAULT, quiet
 from helpers.tiny_model import Pick, tiny
 
+from curricle import errors
 from curricle.agents.grpo import GRPO
 from curricle.agents.grpo.options import LearningOptions
 from curricle.config import resolve
 from curricle.errors import AgentError, ModelError, RunDamaged, WorldError
-from curricle.llm import extras as extra
 from curricle.llm.generate import decoding
 from curricle.llm.generate.sampling import Sampler, _continuous_memory, copy_weights, inference_copy
 from curricle.llm.models import layers, loading
@@ -182,10 +182,10 @@ def test_without_a_compiler_decoding_goes_without_kernels(monkeypatch, caplog):
     def broken():
         raise subprocess.CalledProcessError(1, "gcc")
 
-    extra.kernels.cache_clear()
-    monkeypatch.setattr(extra.importlib, "import_module", lambda name: SimpleNamespace(try_build=broken))
-    assert extra.kernels() is None and "goes without: CalledProcessError" in caplog.text
-    extra.kernels.cache_clear()
+    layers.kernels.cache_clear()
+    monkeypatch.setattr(layers.importlib, "import_module", lambda name: SimpleNamespace(try_build=broken))
+    assert layers.kernels() is None and "goes without: CalledProcessError" in caplog.text
+    layers.kernels.cache_clear()
 
 
 def test_the_copy_of_a_gpu_has_the_adapter_merged():
@@ -316,7 +316,7 @@ def test_refusals_name_the_value(monkeypatch):
         agent(device="cuda")
     monkeypatch.setattr("importlib.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
     with pytest.raises(ModelError, match=r"need trl: pip install 'curricle\[llm\]'"):
-        extra.needed("trl")
+        errors.needed("trl")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def confidence(counts: Counts) -> Floats:
     return np.asarray(np.clip(1 - variance / np.var(GRID), 0.0, 1.0))
 
 
-def differ_by_chance(counts: Counts) -> bool:
+def differ_only_by_chance(counts: Counts) -> bool:
     """Whether success rates differ by no more than chance (Pearson's chi-square, within three standard deviations)."""
     table = np.array([(k, n) for k, n in counts if n > 0], np.float64).reshape(-1, 2)
     k = table[:, 0]
@@ -122,7 +122,7 @@ def shows_direction(counts: Counts, alpha: float, k_min: float) -> bool:
     If all designs are solved always or never, all are equally far from alpha. They would only teach a policy to write
     what it writes already.
     """
-    if differ_by_chance(counts):
+    if differ_only_by_chance(counts):
         return False
     share = admitted(counts, alpha, k_min)
     return bool(share.min() < share.max() / 2)
@@ -135,7 +135,7 @@ def weights(counts: Counts, reward: Reward, alpha: float, k_min: float, strength
     draws, or prefer those that were tried least. Others are compared with a baseline, the mean reward of the batch. A
     weight is what exp gives above the baseline, times the confidence in the count, times the filter.
     """
-    if differ_by_chance(counts):
+    if differ_only_by_chance(counts):
         return np.zeros(len(counts))
     rewards = expected(reward, counts)
     tried = np.array([n > 0 for _, n in counts], bool)

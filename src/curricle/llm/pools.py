@@ -18,8 +18,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from curricle.errors import RunDamaged
-from curricle.llm.extras import needed
+from curricle.errors import RunDamaged, needed
 from curricle.records import Frozen, FrozenMap, Message, Record, Task
 
 TRAIN = "d_train.parquet"

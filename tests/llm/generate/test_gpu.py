@@ -6,9 +6,8 @@ from helpers.grpo_agents import brief
 from helpers.tiny_model import Pick, tiny
 
 from curricle.agents.grpo import GRPO, GRPOOptions
-from curricle.llm.extras import kernels
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models.layers import fill_empty_rows, fused_rotary
+from curricle.llm.models.layers import fill_empty_rows, fused_rotary, kernels
 from curricle.llm.models.loading import CausalOptions
 from curricle.llm.models.model import CausalModel
 

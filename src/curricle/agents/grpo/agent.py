@@ -27,7 +27,7 @@ from curricle.agents.grpo import sharding
 from curricle.agents.grpo.imitation import imitate
 from curricle.agents.grpo.options import LearningOptions, check_settings, check_version
 from curricle.agents.grpo.rollouts import FAULTS, NO_DESIGN, Attempt, Counts, DesignTask, roll_out
-from curricle.errors import AgentError
+from curricle.errors import AgentError, needed
 from curricle.llm import pools
 from curricle.llm.generate.sampling import Kind, Reply, Sampler
 from curricle.llm.models.export import publish
@@ -92,6 +92,7 @@ class GRPO(Agent):
         self.task_world = world
         o = self.options
         sharding.check(o, o.imitation_updates)
+        check_version()
         check_settings(o.trl, o.sampler == "trl")
         self.agent_number = ranks.register_agent()
         self.causal = CausalModel(o, self.id, seed, shared=True, sharded=sharding.is_sharded(o))
@@ -116,10 +117,10 @@ class GRPO(Agent):
     @property
     def trainer(self) -> "GRPOTrainer":
         """The trainer, made when it is first needed."""
-        return self._trainer or self._make_trainer()
+        return self._make_trainer() if self._trainer is None else self._trainer
 
     def _make_trainer(self) -> "GRPOTrainer":
-        check_version()
+        needed("trl")
         from curricle.agents.grpo.trainer import GRPOTrainer
 
         self._trainer = GRPOTrainer(self.causal, self.options, self._roll_out)
@@ -131,7 +132,6 @@ class GRPO(Agent):
         """Make as many whole updates as cover the budget."""
         arguments = {"designs": list(designs), "budget": budget, "seed": seed, "report": _ignore}
         ranks.call_followers(self.agent_number, "practise", **arguments)
-        check_version()
         self._imitate(report)
         self._practice_seed = seed
         self._rollouts = 0

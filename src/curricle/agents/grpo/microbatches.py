@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from curricle.llm.extras import needed
+from curricle.errors import needed
 from curricle.llm.generate.decoding import supports_decoding
 from curricle.scale import ranks
 

@@ -1,21 +1,18 @@
 """Options: GRPO's own, how they become TRL's GRPOConfig, and which settings of TRL a user may add (`agent.trl`).
 
-A setting of TRL that one of our options decides is refused, and the message names our option. What TRL itself refuses
-is reported with the settings that were added.
+A setting of TRL that one of our options decides is refused, and the message names our option.
 """
 
 import copy
 import importlib.metadata
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from curricle.errors import AgentError, nearest
-from curricle.llm.extras import needed
+from curricle.errors import AgentError, nearest, needed
 from curricle.llm.models.loading import CausalOptions
 from curricle.records import Frozen, FrozenMap
 from curricle.scale import ranks
@@ -43,7 +40,7 @@ class LearningOptions(CausalOptions):
     )
     iterations: int = Field(1, ge=1, description="Updates made from the same rollouts.")
     clip: float = Field(0.2, gt=0, description="How far the probability ratio of a token may move in one update.")
-    kl_coef: float = Field(1e-3, ge=0, description="Weight of the KL divergence from the model it began as.")
+    kl_coef: float = Field(1e-3, ge=0, description="Weight of the KL divergence from the initial model.")
     entropy_coef: float = Field(1e-3, ge=0, description="Weight of the entropy bonus.")
     step_weight: float = Field(0.0, ge=0, description="Weight of advantages by turn (GiGPO); 0: none.")
     step_discount: float = Field(0.95, gt=0, le=1, description="Discount of a turn's return, by the turns after it.")
@@ -132,8 +129,10 @@ def check_settings(added: Mapping[str, Any], sampled_by_trl: bool) -> None:
 
 def check_version() -> None:
     """Refuse an untested version of TRL: `trainer.py` overrides private methods, which change without notice."""
-    needed("trl")
-    version = importlib.metadata.version("trl")
+    try:
+        version = importlib.metadata.version("trl")
+    except importlib.metadata.PackageNotFoundError:
+        return  # whoever needs it says how to get it
     installed = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     if installed != TESTED_TRL:
         major, minor = TESTED_TRL
@@ -141,37 +140,6 @@ def check_version() -> None:
             f"TRL {version} is installed, but this agent overrides private methods of TRL and is tested with "
             f"{major}.{minor} only: pip install 'trl>={major}.{minor},<{major}.{minor + 1}'"
         )
-
-
-class OwnError(Exception):
-    """Carries an error of our own code through TRL, so that it is not taken for a setting that TRL refuses."""
-
-
-@contextmanager
-def own_code() -> Iterator[None]:
-    """Mark code of ours that TRL calls: its errors leave `explain_refusals` as they are."""
-    try:
-        yield
-    except (ImportError, ValueError, TypeError) as error:
-        raise OwnError from error
-
-
-@contextmanager
-def explain_refusals(options: LearningOptions) -> Iterator[None]:
-    """Name the settings in `trl` where TRL refuses them, at once or when it first computes."""
-    own_error: BaseException | None = None
-    try:
-        yield
-    except OwnError as carrier:
-        own_error = carrier.__cause__
-    except (ImportError, ValueError, TypeError) as error:
-        if not options.trl:
-            raise
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        version = importlib.metadata.version("trl")
-        raise AgentError(f"TRL {version} refuses trl = {dict(options.trl)}: {first_line}") from error
-    if own_error is not None:
-        raise own_error
 
 
 def make_config(options: LearningOptions, on_gpu: bool, folder: Path) -> Any:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from curricle.errors import DeclarationError
 from curricle.llm.generate.sampling import Reply
-from curricle.llm.models.chat import decode_reply, render_prompt, render_turn
 from curricle.llm.models.model import CausalModel
 from curricle.records import Design, Frozen, Message, Outcome, Task, Verdict
 from curricle.seeds import derive
@@ -89,7 +88,7 @@ def roll_out(
     prompts = dict[int, list[int]]()
     for task, _ in tasks:  # a group attempts the same task object; render it once
         if id(task) not in prompts:
-            prompts[id(task)] = render_prompt(causal.tokenizer, task.prompt)
+            prompts[id(task)] = causal.render_prompt(task.prompt)
     attempts = [Attempt(task, design, list(prompts[id(task)])) for task, design in tasks]
     active = [one for one in attempts if _fits(one, causal.context, max_tokens)]
     for turn in range(max_turns):
@@ -127,7 +126,7 @@ def _add_reply(one: Attempt, reply: Reply, world: TaskWorld, causal: CausalModel
     one.turns.append(Turn(len(one.ids), len(one.ids) + len(reply.ids), state))
     one.ids += reply.ids
     one.mask += [1] * len(reply.ids)
-    text = decode_reply(causal.tokenizer, reply.ids, causal.ends)
+    text = causal.decode_reply(reply.ids)
     one.transcript.append(Message(role="assistant", content=text))
     if one.fault:
         return
@@ -146,7 +145,7 @@ def _add_world_turn(one: Attempt, world: TaskWorld, causal: CausalModel, max_tok
         return False
     if answer is None:
         return False
-    tokens = render_turn(causal.tokenizer, answer)
+    tokens = causal.render_turn(answer)
     if len(one.prompt) + len(one.ids) + len(tokens) + max_tokens > causal.context:
         one.fault = "too_long"
         return False

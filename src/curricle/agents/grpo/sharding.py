@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 from curricle.agents.grpo.options import LearningOptions
-from curricle.errors import AgentError
-from curricle.llm.extras import needed
+from curricle.errors import AgentError, needed
 from curricle.llm.models.model import CausalModel
 from curricle.records import Frozen
 from curricle.scale import ranks

@@ -27,6 +27,7 @@ import math
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,9 @@ from curricle.agents.grpo.microbatches import (
     supports_packing,
     token_share,
 )
-from curricle.agents.grpo.options import LearningOptions, explain_refusals, make_config, own_code
+from curricle.agents.grpo.options import LearningOptions, make_config
 from curricle.agents.grpo.rollouts import Attempt, DesignTask
-from curricle.errors import AgentError, explained
-from curricle.llm.extras import needed
+from curricle.errors import AgentError, explained, needed
 from curricle.llm.models.model import CausalModel, fast_passes
 from curricle.scale import ranks
 
@@ -327,3 +327,36 @@ def _refuse_non_finite(causal: CausalModel, metrics: Mapping[str, float]) -> Non
 
 def _ignore(update: int, attempts: Sequence[Attempt], metrics: Mapping[str, float]) -> None:
     """What happens after an update before a run has begun: nothing."""
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+class OwnError(Exception):
+    """Carries an error of our own code through TRL, so that it is not taken for a setting that TRL refuses."""
+
+
+@contextmanager
+def own_code() -> Iterator[None]:
+    """Mark code of ours that TRL calls: its errors leave `explain_refusals` as they are."""
+    try:
+        yield
+    except (ImportError, ValueError, TypeError) as error:
+        raise OwnError from error
+
+
+@contextmanager
+def explain_refusals(options: LearningOptions) -> Iterator[None]:
+    """Name the settings in `trl` where TRL refuses them, at once or when it first computes."""
+    own_error: BaseException | None = None
+    try:
+        yield
+    except OwnError as carrier:
+        own_error = carrier.__cause__
+    except (ImportError, ValueError, TypeError) as error:
+        if not options.trl:
+            raise
+        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise AgentError(f"TRL {trl.__version__} refuses trl = {dict(options.trl)}: {first_line}") from error
+    if own_error is not None:
+        raise own_error

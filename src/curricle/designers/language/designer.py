@@ -32,7 +32,6 @@ from curricle.designers.language.options import LanguageOptions
 from curricle.errors import RunDamaged, ValueRefused
 from curricle.llm import pools
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models.chat import render_prompt
 from curricle.llm.models.model import CausalModel
 from curricle.llm.models.regression import Example, update
 from curricle.records import Brief, Design, Message, Outcome, Scores
@@ -137,7 +136,7 @@ class Language(Designer):
     def _write(self, made: Sequence[Request], seed: int) -> list[Writer]:
         """Write a reply to each request; while nothing teaches, every second one by the initial model."""
         o = self.options
-        prompts = [render_prompt(self.causal.tokenizer, request.prompt) for request in made]
+        prompts = [self.causal.render_prompt(request.prompt) for request in made]
         if not self._exploration(1):
             self.sampler.refresh()
             return write(self.sampler, self.form, prompts, o.max_text_tokens, o.temperature, seed)
@@ -263,7 +262,7 @@ class Language(Designer):
             drawn = list[Example]()
             for answer, its_prompts in zip(answers, prompts, strict=True):
                 for i in rng.permutation(len(its_prompts))[:REQUESTS_PER_EXAMPLE]:
-                    drawn.append(replace(answer, prompt=render_prompt(self.causal.tokenizer, its_prompts[i])))
+                    drawn.append(replace(answer, prompt=self.causal.render_prompt(its_prompts[i])))
             losses = list[float]()
             order = rng.permutation(len(drawn))
             for start in range(0, len(order), o.batch_size):
@@ -381,7 +380,7 @@ class Language(Designer):
 
     def _example(self, prompt: Sequence[Message], values: Any, weight: float) -> Example:
         reply = self.form.tokens(values)
-        return Example(render_prompt(self.causal.tokenizer, prompt), reply, weight, self.form.choice_mask(reply))
+        return Example(self.causal.render_prompt(prompt), reply, weight, self.form.choice_mask(reply))
 
     def _count_stuck(self, mine: Sequence[tuple[int, Outcome]], weights: reward.Floats, any_kept: bool) -> None:
         """Count a cycle that taught nothing; begin anew where the policy itself wrote one of the best designs."""

@@ -12,8 +12,8 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
+from curricle.errors import needed
 from curricle.llm.embedded.weights import cache, sha256
-from curricle.llm.extras import needed
 
 
 def unpack(path: Path) -> Path:

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import sdpa_kernel
 
-from curricle.llm.extras import kernels, needed
-from curricle.llm.models.layers import SDPA_BACKENDS, fused_norms, fused_rotary
+from curricle.errors import needed
+from curricle.llm.models.layers import SDPA_BACKENDS, fused_norms, fused_rotary, kernels
 
 MIN_WIDTH = 64
 """On a GPU prompts are padded to this length, or 1.5, 2, 3, 4, 6, ... times it: each new shape needs a new graph."""

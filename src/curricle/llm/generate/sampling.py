@@ -18,8 +18,7 @@ from typing import Any, Literal
 
 import torch
 
-from curricle.errors import ModelError, explained
-from curricle.llm.extras import needed
+from curricle.errors import ModelError, explained, needed
 from curricle.llm.generate.decoding import Decoder, NextLogits, supports_decoding
 from curricle.llm.models.layers import original_attention
 from curricle.llm.models.model import CHECKPOINT_WRAPPER, CausalModel, named_parameters, whole

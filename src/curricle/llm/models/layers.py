@@ -15,6 +15,8 @@ the host each, while the GPU was idle for most of it.
 """
 
 import functools
+import importlib
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,13 +27,27 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from curricle.llm.extras import kernels, needed
+from curricle.errors import needed
 
 SAFE_ATTENTION = "curricle-sdpa"
 SDPA_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 ROTARY = "apply_rotary_pos_emb"
 """The function of a model's module that rotates queries and keys."""
 Pair = tuple[Tensor, Tensor]
+LOG = logging.getLogger("curricle")
+
+
+@functools.cache
+def kernels() -> Any:
+    """Return the module of our own kernels; None where Triton is missing or cannot compile them."""
+    try:
+        module = importlib.import_module("curricle.llm.generate.kernels")
+        module.try_build()
+    except Exception as error:  # compilers fail in many ways, and decoding works without
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        LOG.warning("Triton builds no kernels here, so decoding goes without: %s", why)
+        return None
+    return module
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

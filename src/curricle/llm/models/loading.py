@@ -17,10 +17,9 @@ from weakref import WeakValueDictionary
 import torch
 from pydantic import Field
 
-from curricle.errors import ModelError
+from curricle.errors import ModelError, needed
 from curricle.llm.embedded import weights
 from curricle.llm.embedded.unpack import unpack
-from curricle.llm.extras import needed
 from curricle.records import Options
 
 EMBEDDED = "embedded"

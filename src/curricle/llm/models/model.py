@@ -1,4 +1,8 @@
-"""CausalModel: a causal language model that is trained, its optimiser, its checkpoints, and the model it began as.
+"""CausalModel: a causal language model that is trained, its conversations, its checkpoints and its initial model.
+
+Conversations: the first prompt is rendered by the model's own chat template. Later turns are appended token by token
+and never rendered again: what the agent said stays exactly what it said, so a loss over a conversation is a loss over
+its tokens.
 
 What is trained is either every weight or a LoRA adapter. The *initial model* stays at hand for KL terms: it is what
 the files say, or what `make_initial` found after a warm-up. A checkpoint holds what is trained, the optimiser's state,
@@ -11,7 +15,7 @@ both. All ranks must call them together.
 
 import copy
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,10 +24,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from curricle.errors import RunDamaged
+from curricle.errors import ModelError, RunDamaged
 from curricle.llm.models import loading
 from curricle.llm.models.layers import fused_norms, use_safe_attention
 from curricle.llm.models.loading import CausalOptions
+from curricle.records import Message
 from curricle.scale import ranks
 from curricle.seeds import derive
 
@@ -31,6 +36,11 @@ REFERENCE = "ref"
 """The adapter that holds the initial model where that is not the base; TRL looks for this name."""
 CHECKPOINT_WRAPPER = "_checkpoint_wrapped_module."
 """What accelerate's activation checkpointing puts into the names of parameters."""
+DEFAULT_TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + eos_token + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+)
+"""The chat template of tokenizers that come without one."""
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -123,7 +133,38 @@ class CausalModel:
             else:
                 yield name, p, self._initial_copy.get_parameter(name)
 
-    # -- checkpoints -------------------------------------------------------------------------------------------------
+    # -- conversations -------------------------------------------------------------------------------------------------
+
+    def render_prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Return a conversation's tokens, up to where the model is to answer."""
+        return self._encode(self._render(messages, ask=True))
+
+    def render_turn(self, message: Message) -> list[int]:
+        """Return the tokens between the end of the model's turn and its next one, with `message` in between."""
+        conversation = [Message(role="user", content="x"), Message(role="assistant", content="y")]
+        before = self._render(conversation, ask=False)
+        after = self._render([*conversation, message], ask=True)
+        if not after.startswith(before):
+            raise ModelError("this model's chat template rewrites earlier turns, so it cannot hold a conversation here")
+        closing = before.rpartition("y")[2]
+        closing = closing.replace(self.tokenizer.eos_token, "", 1)  # the model has said its end token itself
+        return self._encode(closing + after[len(before) :])
+
+    def decode_reply(self, ids: Sequence[int]) -> str:
+        """Return the text of a reply, without the token that ended it."""
+        body = list(ids[:-1]) if ids and ids[-1] in self.ends else list(ids)
+        return str(self.tokenizer.decode(body, skip_special_tokens=False))
+
+    def _render(self, messages: Sequence[Message], ask: bool) -> str:
+        chat = [{"role": message.role, "content": message.content} for message in messages]
+        template = None if self.tokenizer.chat_template else DEFAULT_TEMPLATE
+        arguments = {"chat_template": template, "tokenize": False, "add_generation_prompt": ask}
+        return str(self.tokenizer.apply_chat_template(chat, **arguments))
+
+    def _encode(self, text: str) -> list[int]:
+        return [int(i) for i in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def arrays(self) -> Arrays:
         """Return what is trained, the optimiser's state, and the initial model where it is not that of the files.
