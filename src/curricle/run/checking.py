@@ -136,14 +136,18 @@ def _counted(folder: Path, markers: Sequence[Marker], data: dict[str, bytes]) ->
 def _markers(folder: Path, journal: bytes) -> tuple[list[Marker], str]:
     """The markers up to the first line that cannot be read, and what is wrong with that line."""
     markers = list[Marker]()
+    place = 0
     for number, line in enumerate(journal.split(b"\n")[:-1], start=1):
         try:
             marker = Marker.from_json(line)
             if marker.files and marker.to_json().encode() != line:
                 raise ValueError("it is not as it was written")
+            if marker.files and marker.files[JOURNAL].size != place:
+                raise ValueError("it does not belong here: lines before it are missing or were added")
         except BAD as error:
             return markers, f"{folder / JOURNAL}, line {number}: {one_line(error)}; {COPY}"
         markers.append(marker)
+        place += len(line) + 1
     return markers, ""
 
 
