@@ -46,6 +46,7 @@ from curricle.tracking import checkpoint
 from curricle.tracking.environment import packages
 
 CHUNK = 2**20
+TRIES = 5
 
 
 class Fingerprint(Record):
@@ -314,7 +315,20 @@ def read_checkpoint(folder: Path, part: str) -> Path:
 
 
 def verify(folder: Path) -> tuple[list[str], list[str]]:
-    """All that is wrong with a run folder, and what else is worth knowing, a line each; changes nothing."""
+    """All that is wrong with a run folder, and what else is worth knowing, a line each; changes nothing.
+
+    A run that goes on meanwhile replaces its checkpoints: what looks damaged then is looked at again.
+    """
+    for _ in range(TRIES):
+        before = (folder / JOURNAL).stat().st_size if (folder / JOURNAL).exists() else 0
+        problems, notes = _verify(folder)
+        after = (folder / JOURNAL).stat().st_size if (folder / JOURNAL).exists() else 0
+        if not problems or before == after:
+            break
+    return problems, notes
+
+
+def _verify(folder: Path) -> tuple[list[str], list[str]]:
     config = read_config(folder)
     try:
         refuse_links(folder)
