@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 CORE := .venv-core
 
-.PHONY: demo test quick core lint hooks format clean
+.PHONY: demo test quick core siege lint hooks format clean
 
 demo: $(READY)  ## EnvGen's whole schedule in Crafter, from symbols, in minutes: the table of skills over cycles
 	$(BIN)/curricle run crafter
@@ -18,6 +18,9 @@ quick: $(READY)  ## the tests that take a moment: every module in 3 minutes on t
 
 core: $(CORE)/ready  ## the tests that need no extra, where none is installed; the others skip themselves
 	$(CORE)/bin/pytest
+
+siege: $(READY)  ## the long campaign of kills, bad replies, damage and engine steps; SCALE=0.01 for a hundredth of it
+	$(BIN)/python tests/hostile/siege.py --scale $(or $(SCALE),1)
 
 lint: $(READY)  ## style, spelling, types and the direction of imports
 	$(BIN)/ruff check .

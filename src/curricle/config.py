@@ -272,24 +272,27 @@ def resume(
     `from_step` goes on after an earlier step that is still whole. `trusted` imports the code that the folder names.
     """
     folder = Path(folder)
-    config = resolve(_known(folder, trusted))
+    config = _resolved(folder, trusted)
     if (folder / EXPORTED).is_dir():
         raise RunError(f"{folder} is an exported agent, not a run: it can be tested, watched and filmed")
     with _leading(config):
         parts = _build(config)
-        _same_skills(folder, parts[0])
         _tell_changes(folder)
         with Run.open(folder, from_step) as run:
+            _same_skills(folder, parts[0])
             if config.begin and "agent" not in run.saved:  # it was killed before it had a copy
                 _load(parts[2], Path(config.begin))
             return _train(config, parts, run, watcher)
 
 
-def _known(folder: Path, trusted: bool) -> dict[str, Any]:
+def _resolved(folder: Path, trusted: bool) -> Config:
     """The config of a run, if all code that it names is the user's own or is trusted."""
-    config = parse_config(folder)
-    trust.check(config, folder, trusted)
-    return config
+    plain = parse_config(folder)
+    trust.check(plain, folder, trusted)
+    try:
+        return resolve(plain)
+    except UsageError as error:
+        raise type(error)(f"{folder / CONFIG}: {error}") from error
 
 
 def _tell_changes(folder: Path) -> None:
@@ -317,7 +320,7 @@ def follow() -> None:
 def trained(folder: Path | str, trusted: bool = False) -> tuple[Config, Agent]:
     """The agent of a run as it is now, or an exported one, in its world."""
     folder = Path(folder)
-    config = resolve(_known(folder, trusted))
+    config = _resolved(folder, trusted)
     agent = _newcomer(config, config.world(config.world_options, config.original))
     _load(agent, folder)
     return config, agent

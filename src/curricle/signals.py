@@ -54,10 +54,10 @@ def restore() -> None:
 
 
 def end() -> None:
-    """All is done and the process ends anyway: a late signal ends it without a word."""
-    for number in WORDS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
+    """All is done and the process ends anyway: a late signal ends it at once and without a word."""
+    global _working, _told
+    _working = False
+    _told = True
 
 
 def _give_back() -> None:

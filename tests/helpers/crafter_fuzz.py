@@ -1,6 +1,6 @@
 """Random settings and random actions; run as a script it does so with numba's bounds checks on.
 
-python tests/helpers/crafter_fuzz.py STEPS      (NUMBA_BOUNDSCHECK=1, and a NUMBA_CACHE_DIR of its own)
+python tests/helpers/crafter_fuzz.py STEPS [SEED]      (NUMBA_BOUNDSCHECK=1, and a NUMBA_CACHE_DIR of its own)
 """
 
 import sys
@@ -53,6 +53,8 @@ def check(states: np.ndarray) -> None:
 
 
 if __name__ == "__main__":
-    for view in ("state", "symbols", "pixels"):
-        fuzz(int(sys.argv[1]), view, seed=1)
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    views = ("state", "symbols", "pixels") if len(sys.argv) < 3 else (("state", "symbols", "pixels")[seed % 3],)
+    for view in views:
+        fuzz(int(sys.argv[1]), view, seed)
     print("no fault")

@@ -209,7 +209,9 @@ def _is_there(name: str, data: bytes, after: dict[str, bytes], lost: bytes, stat
         return True
     if now is None:  # a finished step replaces the checkpoint before it
         return "/checkpoints/" in name and (data in lost or status == 0)
-    same = len(os.path.commonprefix([now, data]))
+    same = 0
+    while same < min(len(now), len(data)) and now[same] == data[same]:
+        same += 1
     return data[same:] in lost
 
 

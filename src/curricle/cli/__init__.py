@@ -36,6 +36,9 @@ def main() -> None:
     logger = logging.getLogger("curricle")  # the library is silent by itself
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    warned = logging.getLogger("py.warnings")
+    warned.addHandler(handler)
+    logging.captureWarnings(True)
     is_new = signals.listen()
     signals.begin_work()
     try:
@@ -56,6 +59,8 @@ def main() -> None:
         _tell_error(f"memory ran out: {one_line(error)}; choose smaller sizes")
         sys.exit(1)
     finally:
+        logging.captureWarnings(False)
+        warned.removeHandler(handler)
         if is_new:
             signals.restore()
 

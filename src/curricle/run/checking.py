@@ -46,6 +46,7 @@ from curricle.tracking import checkpoint
 from curricle.tracking.environment import packages
 
 CHUNK = 2**20
+TRIES = 5
 
 
 class Fingerprint(Record):
@@ -136,14 +137,18 @@ def _counted(folder: Path, markers: Sequence[Marker], data: dict[str, bytes]) ->
 def _markers(folder: Path, journal: bytes) -> tuple[list[Marker], str]:
     """The markers up to the first line that cannot be read, and what is wrong with that line."""
     markers = list[Marker]()
+    place = 0
     for number, line in enumerate(journal.split(b"\n")[:-1], start=1):
         try:
             marker = Marker.from_json(line)
             if marker.files and marker.to_json().encode() != line:
                 raise ValueError("it is not as it was written")
+            if marker.files and marker.files[JOURNAL].size != place:
+                raise ValueError("it does not belong here: lines before it are missing or were added")
         except BAD as error:
             return markers, f"{folder / JOURNAL}, line {number}: {one_line(error)}; {COPY}"
         markers.append(marker)
+        place += len(line) + 1
     return markers, ""
 
 
@@ -310,7 +315,20 @@ def read_checkpoint(folder: Path, part: str) -> Path:
 
 
 def verify(folder: Path) -> tuple[list[str], list[str]]:
-    """All that is wrong with a run folder, and what else is worth knowing, a line each; changes nothing."""
+    """All that is wrong with a run folder, and what else is worth knowing, a line each; changes nothing.
+
+    A run that goes on meanwhile replaces its checkpoints: what looks damaged then is looked at again.
+    """
+    for _ in range(TRIES):
+        before = (folder / JOURNAL).stat().st_size if (folder / JOURNAL).exists() else 0
+        problems, notes = _verify(folder)
+        after = (folder / JOURNAL).stat().st_size if (folder / JOURNAL).exists() else 0
+        if not problems or before == after:
+            break
+    return problems, notes
+
+
+def _verify(folder: Path) -> tuple[list[str], list[str]]:
     config = read_config(folder)
     try:
         refuse_links(folder)

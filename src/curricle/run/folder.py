@@ -195,11 +195,12 @@ class Run:
             for path in (self.folder / METRICS, self.folder):  # metrics are not synced line by line
                 if path.exists():
                     _sync(path)
+        before = self.saved
         self._append(JOURNAL, marker.to_json() + "\n")
         self.markers.append(marker)
         self._replayed += 1
         self._note(TIMINGS, {**marker.step.model_dump(), "seconds": time.monotonic() - self._started, "at": _now()})
-        self._prune()
+        self._prune(before)
 
     def _checkpoint(self, name: str, part: Saved, number: int) -> str:
         folder = self.folder / CHECKPOINTS / f"{number:05}-{name}"
@@ -225,12 +226,12 @@ class Run:
             found |= before or fingerprints(self.folder, checkpoint)
         return found
 
-    def _prune(self) -> None:
-        """Remove the checkpoints that a new marker has replaced."""
-        current = set(self.saved.values())
+    def _prune(self, before: Mapping[str, str]) -> None:
+        """Remove the checkpoints that a new marker has replaced, and nothing else."""
+        replaced = set(before.values()) - set(self.saved.values())
         with self._writing(self.folder / CHECKPOINTS):
             for path in checkpoints(self.folder):
-                if path.name not in current:
+                if path.name in replaced:
                     shutil.rmtree(path)
 
     def _trim(self) -> None:
@@ -243,7 +244,8 @@ class Run:
                     os.truncate(path, running.size)
         current = set(self.saved.values())
         for path in checkpoints(self.folder):
-            if path.name not in current:
+            possible = int(path.name.partition("-")[0]) <= max(UNBORN, len(self.markers) + 1)
+            if possible and path.name not in current:
                 with self._writing(path):
                     path.rename(self._place_aside(path.name))
 

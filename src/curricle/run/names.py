@@ -23,7 +23,7 @@ FINGERPRINTED = (*TRIMMED, EXCHANGES, JOURNAL)
 BESIDE = (ENVIRONMENT, TIMINGS)
 """Not part of the result."""
 FOLDERS = (CHECKPOINTS, BY_HAND, LOST)
-CHECKPOINT_NAME = re.compile(r"\d{5,8}-[A-Za-z]\w{0,30}")
+CHECKPOINT_NAME = re.compile("([0-9]{5}|[1-9][0-9]{5,7})-(agent|designer)")
 """What the run itself may have written into its folder of checkpoints; nothing else there is touched."""
 
 

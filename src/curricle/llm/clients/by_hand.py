@@ -67,6 +67,8 @@ class Hand(Model):
 
 def _read(path: Path) -> str:
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for without end
+            raise RunUnwritable(f"{path} is no file; put the answer into a file and resume")
         with path.open(encoding="utf-8-sig", errors="replace") as file:
             return file.read(LONGEST).strip()
     except FileNotFoundError:
