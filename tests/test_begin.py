@@ -75,6 +75,7 @@ def test_what_cannot_be_begun_with_leaves_no_folder(tmp_path):
         config.override(PLAIN, ["begin.x=1"])
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_it_and_compare_tells_beginnings_apart(trained, tmp_path):
     """Seeds that began with a run of the same seed each are one row; others are not."""
     _, scores = trained

@@ -1,10 +1,12 @@
 """Runs in child processes that are killed, and what a run folder holds but for timings."""
 
 from pathlib import Path
+from typing import Any
 
 from helpers import toys
 
 from curricle import config
+from curricle.errors import RunUnwritable
 from curricle.run import CONFIG, ENVIRONMENT, LOCK, TENSORBOARD, TIMINGS
 
 NOT_RESULTS = {ENVIRONMENT, TIMINGS, TENSORBOARD, LOCK}
@@ -20,13 +22,24 @@ WARM = [
 ]
 
 
-def work(folder: Path, plain: dict, phase) -> None:
+def work(folder: Path, plain: dict[str, Any], phase) -> None:
     """What the victim does: begin the run, or go on with it."""
     watcher = toys.Pointer(phase)
     if (folder / CONFIG).exists():
         config.resume(folder, watcher)
     else:
         config.start(config.resolve(plain), folder, watcher)
+
+
+def limited(folder: Path, plain: dict[str, Any], phase, limit: int, said) -> None:
+    """The victim's disk takes no file longer than `limit` bytes: what a full disk does to a write."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        work(folder, plain, phase)
+    except RunUnwritable as error:
+        said.value = str(error).encode()[:400]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

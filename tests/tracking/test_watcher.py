@@ -108,6 +108,7 @@ def run_elsewhere(folder, more, where):
         assert code == 0, said.read()
 
 
+@pytest.mark.slow
 def test_wandb_offline(tmp_path):
     pytest.importorskip("wandb", reason="W&B is an optional extra: pip install 'curricle[wandb]'")
     where = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path)}
@@ -115,6 +116,7 @@ def test_wandb_offline(tmp_path):
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 
 
+@pytest.mark.slow
 def test_trackio_locally(tmp_path):
     pytest.importorskip("trackio", reason="trackio is an optional extra: pip install 'curricle[trackio]'")
     run_elsewhere(tmp_path / "run", "log.trackio=curricle-test", {"TRACKIO_DIR": str(tmp_path / "trackio")})

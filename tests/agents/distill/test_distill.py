@@ -212,6 +212,7 @@ def test_it_learns_and_distils():
     assert agent.measure([design], [1], 20)[0].share("open_2") > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [VAULT, Slots])
 def test_a_loaded_one_goes_on_with_the_same_bytes(world, tmp_path):
     whole, part = (Distill(world(), DistillOptions(**SMALL)) for _ in range(2))

@@ -33,6 +33,7 @@ def in_halves(folder):
     return all(0.49 * size < one < 0.51 * size for one in held)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{"trl": FSDP}, {"lora": 4}], ids=["in parts", "adapter"])
 def test_ranks_warm_up_alike_and_begin_there(more, launched, tmp_path):
     """Parts that are computed twice, to save memory, go by other names then; checkpoints keep the first ones."""

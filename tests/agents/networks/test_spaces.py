@@ -110,6 +110,7 @@ def test_a_world_that_shows_what_it_did_not_declare_is_named(space, shown, said,
         practise(world_of(space, lambda: shown), lanes=lanes)
 
 
+@pytest.mark.slow
 def test_many_states_can_be_told_apart():
     """A bandit of a hundred states: which action is right follows no order."""
     right = np.random.default_rng(0).integers(2, size=100)

@@ -126,6 +126,7 @@ def test_heads_agree_with_torch(discrete):
         assert np.abs(head.outward(actions.detach().numpy())).max() == 2  # cut off at the bounds
 
 
+@pytest.mark.slow
 def test_it_learns_the_vault_where_chance_does_not():
     world = VAULT()
     learnt, chance = PPO(world, PPOOptions(steps=64, minibatches=4)), RandomAgent(world)
@@ -136,6 +137,7 @@ def test_it_learns_the_vault_where_chance_does_not():
     assert bad.share("open_3") < 0.2
 
 
+@pytest.mark.slow
 def test_it_learns_continuous_actions():
     world = Armed()
     options = PPOOptions(
@@ -148,6 +150,7 @@ def test_it_learns_continuous_actions():
     assert returns[-1] > -0.25 > -0.8 > returns[0]
 
 
+@pytest.mark.slow
 def test_a_time_limit_does_not_end_the_future():
     """Reward 1 a step for ever, cut every 4 steps: the value must be 1 / (1 - gamma), not that of 4 steps."""
     world = Slots()
@@ -279,6 +282,7 @@ def weights(agent):
     return agent.row.flat.detach().clone()
 
 
+@pytest.mark.slow
 def test_observations_read_where_a_world_keeps_them_are_those_it_hands_out(monkeypatch):
     """Two practices, so that episodes also go on from a snapshot."""
     world, found = Crafter(), []
@@ -317,6 +321,7 @@ def test_lanes_by_turns_play_what_each_plays_alone():
     assert any(len(np.unique(both[2:])) > 1 for both in played[0])
 
 
+@pytest.mark.slow
 def test_a_lane_reads_what_the_world_drew():
     world = Crafter(Crafter.Options(observation="pixels"))
     agent, vector = (

@@ -136,6 +136,7 @@ RUN = {
 }
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_at_once_and_ends_with_the_same_bytes(tmp_path):
     """Lanes hold no lock and no file of the run: the next process can go on while the last one's lanes still die."""
     context = multiprocessing.get_context("forkserver")

@@ -216,6 +216,7 @@ def asked_for(designer, cycle, told):
     return letters
 
 
+@pytest.mark.slow
 def test_a_policy_that_writes_what_nobody_solves_finds_its_way_out(tmp_path):
     found, still, told = narrow(), narrow(explore=0.0), Told(Pick())
     assert asked_for(found, 1, told) == "a" * 16 and told.figures["design/stuck"] == 1

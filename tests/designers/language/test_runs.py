@@ -25,6 +25,7 @@ from curricle.views.table import table
 LANGUAGE = {"id": "language", "device": "cpu", "learning_rate": 1e-3, "max_text_tokens": 6, "n": 2, "band": "off"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "designer",
     [
@@ -96,6 +97,7 @@ def test_agents_without_texts_have_nothing_of_it_to_watch(tmp_path):
     assert watched(tmp_path / "run") == []
 
 
+@pytest.mark.slow
 def test_the_static_environment_keeps_what_was_dropped_and_why(tmp_path):
     of = {**LANGUAGE, "model": tiny(), "text": "required"}
     static = {"id": "fixed", "of": "language", "of_options": {k: v for k, v in of.items() if k != "id"}}
@@ -106,6 +108,7 @@ def test_the_static_environment_keeps_what_was_dropped_and_why(tmp_path):
     assert figures["design/candidates"] == len(rows), "written once"
 
 
+@pytest.mark.slow
 def test_an_offline_teacher_writes_tasks_once(tmp_path):
     """`fixed` of `llm` in a world of texts: a seed that is handed back is refused, what is new is practised."""
     form = "tools: set_timer, get_forecast\nrequest: Set a timer of {0} minutes for {1}.\ncall: set_timer({2})"
@@ -127,6 +130,7 @@ def test_an_offline_teacher_writes_tasks_once(tmp_path):
     assert sum(o.attempts for o in outcomes) == 8 and len(read_exchanges(tmp_path / "run")) == 2
 
 
+@pytest.mark.slow
 def test_both_players_killed_resume_with_pools_and_optimisers(tmp_path):
     context = multiprocessing.get_context("forkserver")
     ours = ["helpers.toys", "helpers.tiny_model", "curricle.cli", "curricle.agents.grpo", "curricle.designers.language"]

@@ -129,6 +129,7 @@ def test_killed_while_it_asks_no_answer_is_paid_for_twice(kills, forks, tmp_path
     assert contents(folder) == contents(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["endpoint", "replay"])
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(source, forks, tmp_path):
     """Failed calls and bad replies included: what a step does follows from its exchanges alone."""
@@ -299,6 +300,7 @@ def test_an_endpoint_without_structured_output_is_asked_for_it_once_a_run(tmp_pa
     assert ["response_format" in request for request in server.requests] == [True, *[False] * 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_the_papers_ablations_run(name, tmp_path):
     designer, schedule = ABLATIONS[name]

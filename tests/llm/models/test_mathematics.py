@@ -200,6 +200,7 @@ def test_the_second_update_from_the_same_rollouts_is_clipped_and_keeps_its_entro
         assert torch.allclose(second[name][1], p.grad, atol=2e-5), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [0, 4])
 @pytest.mark.parametrize(("rewards", "trl"), [((0, 0), {}), ((1, 0), {}), ((1, 0), {"use_bias_correction_kl": False})])
 def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(lora, rewards, trl):

@@ -60,6 +60,7 @@ def test_a_difference_is_named() -> None:
         twin.step(r.NOOP)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["pixels", "symbols", "state"])
 def test_the_engine_plays_successive_episodes_of_the_reference(view: str) -> None:
     env, rng = OrderedEnv(seed=21), np.random.default_rng(2)

@@ -99,6 +99,7 @@ def test_junk_and_echoes_score_nothing(drawn):
         assert world.score(task, [Message(role="user", content=text) for text in world.solution(task)]).reward == 0
 
 
+@pytest.mark.slow
 def test_hostile_answers_are_worth_nothing_and_break_nothing(drawn, tmp_path, monkeypatch):
     world, tasks = drawn
     monkeypatch.chdir(tmp_path)
@@ -157,6 +158,7 @@ def test_families_are_sound(family):
         assert fault(family, number % (levels - 1), 1 + number % most, tries=2) == ""
 
 
+@pytest.mark.slow
 def test_families_are_the_same_in_every_process():
     """A task is made again from its number when it is judged, perhaps after a crash, in another process."""
     levels = {name: {"levels": 1} for name in list(FAMILIES)[::5]}
@@ -212,6 +214,7 @@ def test_families_that_are_known_to_be_bad_are_out(tmp_path, monkeypatch):
     assert not any(score(family, 0, 0, 5, CODE) for family in FAMILIES) and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_sweep_decides_as_the_list_says(monkeypatch, capsys):
     """All of it, for a few families: good ones, some that their own answers, their scorers or hashing rule out."""
     factory = importlib.import_module("reasoning_gym.factory")
@@ -297,6 +300,7 @@ def listed(task):
     return task.prompt[0].content.rpartition("Possible commands: ")[2].split(", ")
 
 
+@pytest.mark.slow
 def test_a_game_that_its_walkthrough_does_not_win_is_no_task(worlds):
     """One with a locker, and a locker of limited edition: who takes the key from one is asked from which."""
     world, *_ = worlds["textworld-v1"]
