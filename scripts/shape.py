@@ -94,7 +94,7 @@ def measure_file(path: Path) -> FileShape:
     shape.functions.extend(measure_functions(tree, decorated_by_call(tree)))
     tested = set(nodes_in_conditions(tree))
     for node in ast.walk(tree):
-        if is_packed(node, tested):
+        if isinstance(node, ast.Assign | ast.NamedExpr) and is_packed(node, tested):
             shape.packed.append(node.lineno)
         elif isinstance(node, ast.IfExp) and is_chained(node):
             shape.chained.append(node.lineno)
@@ -161,11 +161,11 @@ def count_parameters(function: Function, in_class: bool) -> int:
     return count - 1 if takes_self else count
 
 
-def is_packed(node: ast.AST, tested: set[int]) -> bool:
-    """Whether a node is a packed assignment; `tested` are the nodes inside conditions, where a walrus may stand."""
+def is_packed(node: ast.Assign | ast.NamedExpr, tested: set[int]) -> bool:
+    """Whether an assignment is packed; `tested` are the nodes inside conditions, where a walrus may stand."""
     if isinstance(node, ast.NamedExpr):
         return id(node) not in tested
-    return isinstance(node, ast.Assign) and assigns_several(node)
+    return assigns_several(node)
 
 
 def assigns_several(assignment: ast.Assign) -> bool:

@@ -97,8 +97,8 @@ def record(config: dict[str, Any], scratch: Path) -> dict[str, str]:
         sys.setprofile(None)
         threading.setprofile(None)
 
-    Loop.propose = begin_to_record  # type: ignore[method-assign]
-    Loop.learn = end_recording  # type: ignore[method-assign]
+    Loop.propose = begin_to_record  # type: ignore[method-assign, assignment]
+    Loop.learn = end_recording  # type: ignore[method-assign, assignment]
     start(resolve(config), scratch / "run")
     return calls
 

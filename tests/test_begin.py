@@ -1,6 +1,7 @@
 """A run that begins with the agent of another one."""
 
 import shutil
+from typing import Any
 
 import pytest
 from helpers.command_line import curricle
@@ -11,7 +12,7 @@ from curricle.errors import RunError, UsageError
 from curricle.records import Scores
 from curricle.run import Run, read_config, read_records
 
-ONLY_TESTS = {**PLAIN, "schedule": {**PLAIN["schedule"], "cycles": 0, "final": 0}}
+ONLY_TESTS: dict[str, Any] = {**PLAIN, "schedule": {**PLAIN["schedule"], "cycles": 0, "final": 0}}
 
 
 @pytest.fixture(scope="module")

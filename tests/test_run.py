@@ -170,7 +170,7 @@ def test_resume_time_is_linear(tmp_path, monkeypatch):
     """Each record file is read a fixed number of times, however many steps there are."""
     reads = []
     real = run_module._whole_lines
-    monkeypatch.setattr(run_module, "_whole_lines", lambda path: reads.append(path.name) or real(path))
+    monkeypatch.setattr(run_module, "_whole_lines", lambda path: reads.append(path.name) or real(path))  # type: ignore[func-returns-value]
     counts = {}
     for cycles in (2, 6):
         plain = PLAIN | {"schedule": PLAIN["schedule"] | {"cycles": cycles}}

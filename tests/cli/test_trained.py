@@ -59,7 +59,7 @@ def test_a_film_of_an_episode(run, tmp_path):
     done = curricle("film", run, "--out", tmp_path / "film.gif", "--size", 90, "--longest", 40)
     assert done.stdout.strip().endswith("film.gif: 40 frames"), done.stderr
     with Image.open(tmp_path / "film.gif") as film:
-        assert film.size == (90, 90) and film.n_frames > 10
+        assert film.size == (90, 90) and film.n_frames > 10  # type: ignore[attr-defined]
     assert curricle("film", run, "--out", tmp_path / "film.avi").returncode == 2
 
 

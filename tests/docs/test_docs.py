@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.pages import SMALL, blocks, part, tiny_players
@@ -156,8 +157,8 @@ def test_agents_page_runs(at_root):
         small = ["--set", "schedule.final=400", "--set", "schedule.per_cycle=400"] if words[1] == "run" else []
         done = CliRunner().invoke(app, [*words[1:], *small])
         assert done.exit_code == 0, (line, done.output, done.exception)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.startswith("6 attempts, "), done.stderr
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert shown.stdout.startswith("6 attempts, "), shown.stderr
 
 
 @pytest.mark.slow
@@ -233,7 +234,7 @@ def test_the_papers_schedules_are_config_files(at_root):
 
 @pytest.mark.parametrize("kind", ["agents", "designers"])
 def test_pages_name_options_by_the_names_they_have_now(kind):
-    contract = {"agents": Agent, "designers": Designer}[kind]
+    contract: Any = {"agents": Agent, "designers": Designer}[kind]
     known = {"id"}
     for name in BUILT_IN[kind]:
         known |= set(find(contract, name).Options.model_fields)

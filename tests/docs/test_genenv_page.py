@@ -86,7 +86,7 @@ def test_genenv_tools_run(script, tmp_path):
     assert texts == {"tools": ("off", 0), "sums": ("allowed", 0), "small": ("allowed", 10), **held}
     assert config.override(plain, known["WORLDS"]["small"]) == plain
     arms = {name: config.resolve(known["arm"](plain, name)).designer_options for name in ("static=6", "alpha=0.3")}
-    assert arms["static=6"].variations == 6 and arms["alpha=0.3"].alpha == 0.3
+    assert arms["static=6"].variations == 6 and arms["alpha=0.3"].alpha == 0.3  # type: ignore[attr-defined]
     script("experiments/common/genenv.py", *go, "--processes", "2", "--share", *sets)
     rows = sorted(map(json.loads, Path(out).read_text().splitlines()), key=lambda row: row["arm"])
     again = script("experiments/common/genenv.py", *go, "--processes", "2", "--share", *sets)

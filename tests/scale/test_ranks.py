@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ def test_ranks_answer_the_same_task_each_in_its_own_way(launched, tmp_path):
     assert len(ids) == 4 and ids[:2] != ids[2:]
 
 
-PLAIN = {
+PLAIN: dict[str, Any] = {
     "world": {"id": paths.PICK},
     "designer": {"id": "language", "device": "cpu"},
     "agent": {
@@ -215,7 +216,7 @@ def test_a_designer_may_ask_for_another_agent(launched, tmp_path):
 
 def test_refusals_name_the_value_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(ranks, "count", lambda: 2)
-    model = {"model": tiny(), "device": "cpu"}
+    model: dict[str, Any] = {"model": tiny(), "device": "cpu"}
     plain = {
         **PLAIN,
         "designer": {"id": "random"},

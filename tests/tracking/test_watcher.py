@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 from helpers import paths
@@ -15,7 +16,7 @@ from curricle.errors import UsageError
 from curricle.run import read_metrics
 from curricle.tracking.watcher import WITHOUT_TENSORBOARD, TensorBoard, Tracker, Watcher, Watchers
 
-PLAIN = {
+PLAIN: dict[str, Any] = {
     "world": {"id": paths.VAULT},
     "schedule": {"cycles": 1, "per_cycle": 4000, "final": 2000, "save_every": 2000, "test_seeds": 2},
 }

@@ -1,5 +1,7 @@
 """Achievement Distillation: its transport against slow references, its book of unlocks, that it learns and resumes."""
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -13,7 +15,14 @@ from curricle.agents.distill.window import Episode, Window, capacity, episodes, 
 from curricle.agents.networks.spaces import input_specs
 from curricle.agents.ppo.practice import Course
 
-SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 16, "distill_every": 2, "distill_epochs": 2}
+SMALL: dict[str, Any] = {
+    "environments": 4,
+    "steps": 16,
+    "minibatches": 2,
+    "hidden": 16,
+    "distill_every": 2,
+    "distill_epochs": 2,
+}
 
 
 def slow(costs, blur, rounds=100):
@@ -66,7 +75,7 @@ def test_the_same_vectors_find_each_other():
 
 def test_the_network_is_the_papers():
     pixels = input_specs(gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8), "test")
-    shape = {"channels": (64, 128, 128), "blocks": 2, "width": 256, "hidden": 1024, "keep": 0.99}
+    shape: dict[str, Any] = {"channels": (64, 128, 128), "blocks": 2, "width": 256, "hidden": 1024, "keep": 0.99}
     assert count(Remembering(pixels, gymnasium.spaces.Discrete(17), **shape)) == pytest.approx(9.23e6, rel=0.01)
 
 
@@ -157,7 +166,7 @@ def test_every_episode_is_told_of_once_whichever_rollouts_it_lies_in():
         ended = property(lambda self: ended[self.at])
         shown = property(lambda self: shown[self.at])
 
-    rollout = InputSpec()
+    rollout: Any = InputSpec()
     window, told, kept = Window(rollout, every * steps * count, before, 2), list[list[int]](), list[int]()
     for number in range(400 // steps):
         rollout.at = slice(number * steps, (number + 1) * steps)
@@ -189,7 +198,7 @@ def test_what_fills_a_lesson_up_teaches_nothing(most):
             if optimiser != "adam":  # stands still, so that rounding does not grow from step to step
                 gradients.append((optimiser, gradient.clone(), agent.network.scale.moments.clone()))
 
-        agent._step = step
+        agent._step = step  # type: ignore[method-assign]
         agent.practise([design], 512, seed=0, report=quiet)
         runs.append(gradients)
     assert {kind for kind, *_ in runs[0]} == {"match", "predict"}

@@ -110,7 +110,7 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
     assert told[0][0] == 0
     few, asked = agent(Solved(), imitation_updates=2, imitation_tasks=3, **options), []
     draw = few.tasks.draw
-    monkeypatch.setattr(few.tasks, "draw", lambda setting, n, seed: asked.append(n) or draw(setting, n, seed))
+    monkeypatch.setattr(few.tasks, "draw", lambda setting, n, seed: asked.append(n) or draw(setting, n, seed))  # type: ignore[func-returns-value]
     few.measure([Solved().unaltered()], [1], 5)
     assert asked == [3, 3, 5]
 

@@ -31,7 +31,7 @@ TRIES = [  # prompt, reply
 ]
 
 
-def rows(tries):
+def rows(tries) -> tuple[torch.Tensor, torch.Tensor, int]:
     """As TRL lays them out: prompts padded at the left, replies at the right."""
     wide, keep = max(len(p) for p, _ in tries), max(len(r) for _, r in tries)
     ids, seen = torch.full((len(tries), wide + keep), PAD), torch.zeros(len(tries), wide + keep, dtype=torch.long)
@@ -135,7 +135,7 @@ def test_an_update_is_the_same_packed_or_not(monkeypatch):
         causal = CausalModel(options, "test", 0)
         grpo, told = Grpo(causal, options, _tries), []
         task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
-        grpo.run(((task, 0) for _ in range(100)), 2, 0, lambda step, fresh, figures, told=told: told.append(figures))
+        grpo.run(((task, 0) for _ in range(100)), 2, 0, lambda step, fresh, figures, told=told: told.append(figures))  # type: ignore[misc]
         found.append([told, [p.detach().clone() for _, p in causal.trained()]])
     (told, after), (told_plainly, after_plainly) = found
     for figures, plain in zip(told, told_plainly, strict=True):
@@ -160,7 +160,7 @@ def test_an_update_is_the_same_in_one_part_or_in_several(loss, entropy):
         causal, told = CausalModel(options, "test", 0), []
         grpo = Grpo(causal, options, _tries)
         task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
-        grpo.run(((task, 0) for _ in range(100)), 2, 0, lambda step, fresh, figures, told=told: told.append(figures))
+        grpo.run(((task, 0) for _ in range(100)), 2, 0, lambda step, fresh, figures, told=told: told.append(figures))  # type: ignore[misc]
         found.append([[p.detach().clone() for _, p in causal.trained()], told])
         assert grpo.trainer.entropy_coef == entropy
     (weights, told), *others = found

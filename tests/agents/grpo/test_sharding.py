@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from typing import Any
 
 import pytest
 import safetensors.numpy
@@ -78,7 +79,7 @@ def test_one_process_holds_it_all(caplog, monkeypatch):
 
 
 def test_deepspeed_is_refused_whoever_asks_for_it(monkeypatch):
-    model = {"model": tiny(), "device": "cpu"}
+    model: dict[str, Any] = {"model": tiny(), "device": "cpu"}
     words = "deepspeed is not supported; leave it out, or use FSDP instead"
     for processes in (1, 2):
         monkeypatch.setattr(ranks, "count", lambda processes=processes: processes)

@@ -1,5 +1,7 @@
 """The language-model agent and TRL: whose settings decide what, who draws replies, and what is remarked on."""
 
+from typing import Any
+
 import pytest
 from helpers.grpo_agents import agent, scripted
 from helpers.sweep import quiet
@@ -89,7 +91,7 @@ def test_trl_may_draw_by_continuous_batching():
 
 
 def test_our_options_become_those_of_trl(tmp_path):
-    given = {
+    given: dict[str, Any] = {
         "clip": 0.31,
         "entropy_coef": 0.07,
         "temperature": 0.9,

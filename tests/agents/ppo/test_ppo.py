@@ -1,5 +1,7 @@
 """PPO: its arithmetic against values worked out by hand, its networks, and that it learns what chance does not."""
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -25,11 +27,17 @@ from curricle.tracking import checkpoint
 from curricle.worlds.crafter import Crafter
 from curricle.worlds.crafter.env import CrafterVector
 
-SMALL = {"environments": 4, "steps": 32, "minibatches": 2}
+SMALL: dict[str, Any] = {"environments": 4, "steps": 32, "minibatches": 2}
 
 
 def network(space, actions=None, **changes):
-    given = {"channels": (64, 128, 128), "blocks": 2, "width": 256, "hidden": 1024, "keep": 0.99} | changes
+    given: dict[str, Any] = {
+        "channels": (64, 128, 128),
+        "blocks": 2,
+        "width": 256,
+        "hidden": 1024,
+        "keep": 0.99,
+    } | changes
     return Network(input_specs(space, "test"), actions or gymnasium.spaces.Discrete(17), **given)
 
 
@@ -89,7 +97,7 @@ def test_bags_are_sums_of_rows_and_so_are_their_gradients():
     encoder = Symbols([3, 200, 5, 1], 8)
     seen = torch.randint(0, 2, (6, 4), dtype=torch.uint8)
     codes, tables = seen[:, [0, 2, 3]], torch.randn(12, 8, requires_grad=True)
-    by_hand = sum(tables[encoder.first[c] + codes[:, c].long()] * (codes[:, [c]] > 0) for c in range(3))
+    by_hand: Any = sum(tables[encoder.first[c] + codes[:, c].long()] * (codes[:, [c]] > 0) for c in range(3))
     out = bag(codes, encoder.first, tables)
     assert torch.allclose(out, by_hand, atol=1e-6)
     weight = torch.randn(6, 8)
@@ -103,9 +111,11 @@ def test_heads_agree_with_torch(discrete):
     torch.manual_seed(0)
     x, noise = torch.randn(20_000, 5), torch.rand(20_000, 1) if discrete else torch.randn(20_000, 2)
     if discrete:
-        head = Categorical(5, gymnasium.spaces.Discrete(3))
+        head: Any = Categorical(5, gymnasium.spaces.Discrete(3))
         torch.nn.init.normal_(head.linear.weight)
         choice = head(x)
+        theirs: Any
+        other: Any
         theirs, other = (torch.distributions.Categorical(logits=c) for c in (choice, choice.flip(0)))
     else:
         head = Gaussian(5, gymnasium.spaces.Box(-2, 2, (2,), np.float32))
@@ -220,7 +230,7 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_checkpoint(lanes, tmp
     path = tmp_path / "run" / "config.toml"
     path.write_text(path.read_text().replace("rate = 0.0003", "rate = 0.0001"))
     config.resume(tmp_path / "run")
-    assert config.trained(tmp_path / "run")[1].adams["adam"].param_groups[0]["lr"] == 1e-4, "as the error advised"
+    assert config.trained(tmp_path / "run")[1].adams["adam"].param_groups[0]["lr"] == 1e-4, "as the error advised"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("channels", [(), (0,), (8, -3)])

@@ -6,6 +6,7 @@ import os
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from curricle.agents.ppo.agent import PPO, PPOOptions
 from curricle.errors import AgentError, explained
 from curricle.records import Design
 
-SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 32}
+SMALL: dict[str, Any] = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 32}
 
 
 def designs(world):
@@ -68,10 +69,10 @@ def test_lanes_move_results_by_rounding_only():
     for lanes in (1, 2):
         torch.manual_seed(0)
         agent = PPO(Slots(), PPOOptions(**SMALL, workers=lanes, greedy=True))
-        agent.network.policy.draw_noise = lambda rng, shape: np.full((*shape, 1), 0.5, np.float32)
+        agent.network.policy.draw_noise = lambda rng, shape: np.full((*shape, 1), 0.5, np.float32)  # type: ignore[method-assign]
         agent.practise([Slots().unaltered()], 64, seed=0, report=quiet)
         weights.append(agent.row.flat.detach().clone())
-    assert torch.allclose(*weights, atol=1e-4)
+    assert torch.allclose(weights[0], weights[1], atol=1e-4)
 
 
 @pytest.mark.parametrize("processes", [True, False])
@@ -171,7 +172,7 @@ def test_what_the_caller_left_to_be_collected_is_not_collected_in_a_lane(tmp_pat
     gc.disable()
     try:
         Left()
-        team.run_workers(3, lambda number, meeting: number and gc.collect(), processes=True)
+        team.run_workers(3, lambda number, meeting: number and gc.collect(), processes=True)  # type: ignore[arg-type]
     finally:
         gc.enable()
     gc.collect()

@@ -80,10 +80,10 @@ def test_what_to_watch_is_counted_from_the_records(tmp_path):
                     Outcome(design=stood_in, attempts=10, successes=0),
                 ]
                 step = Step(cycle=cycle, phase="designed", part=part)
-                run.step(step, Outcome, lambda played=played: played)
+                run.step(step, Outcome, lambda played=played: played)  # type: ignore[misc]
                 run.metrics(step, cycle, {"practice/kl": 0.1 * (part + 1)})
             tested = scores(world).model_copy(update={"headline": [30.0, 30, 31, 20, 20, 19, 20][cycle - 1]})
-            run.step(Step(cycle=cycle, phase="measure"), Scores, lambda tested=tested: [tested])
+            run.step(Step(cycle=cycle, phase="measure"), Scores, lambda tested=tested: [tested])  # type: ignore[misc]
     shown = rows(folder)
     assert shown["design/success"] == ["0.55", "0.6", "0.7", "0.7", "0.75", "1"], "the last six"
     assert shown["design/in_band"] == ["0", "0", "0.5", "0.5", "0.5", "0"], "from 0.3 to 0.5"

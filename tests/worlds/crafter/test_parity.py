@@ -38,7 +38,7 @@ def test_steps_are_the_reference_s(player: object) -> None:
     for seed in (5, 6):
         twin = Twin(seed)
         twin.reset()
-        acts = player(twin, rng)  # type: ignore[operator]
+        acts = player(twin, rng)
         while twin.steps < 500 and not twin.step(next(acts)):
             pass
 

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from helpers.skips import skip_without
@@ -173,7 +174,9 @@ def test_a_hedge_is_no_answer(family):
     world, paid = Reasoning(), []
     tasks = world.tasks(world.setting({"family": family}), 40, 1)
     for task, other in zip(tasks, tasks[1:] + tasks[:1], strict=True):
-        gold, level, place = task.gold["answer"], task.gold["level"], (task.gold["ahead"], task.gold["number"])
+        answers: Any = task.gold
+        gold, level = answers["answer"], answers["level"]
+        place = (answers["ahead"], answers["number"])
         said = [hedge.format(gold, other.gold["answer"] + ".") for hedge in HEDGES]
         for text in (*said, *(joined.format(gold, other.gold["answer"]) for joined in families.JOINED)):
             assert world.score(task, [Message(role="assistant", content=f"<answer>{text}</answer>")]).reward == 0
