@@ -13,11 +13,14 @@ import time
 import urllib.parse
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 from helpers import endpoint_server as lo
 
-Act = Callable[[object, dict], None]
-GOOD = {"designs": [{"setting": {"dials": 2, "open_doors": 1, "alarm": 0.5}, "aim": "open_2", "why": "within reach"}]}
+Act = Callable[[object, dict[str, Any]], None]
+GOOD: dict[str, Any] = {
+    "designs": [{"setting": {"dials": 2, "open_doors": 1, "alarm": 0.5}, "aim": "open_2", "why": "within reach"}]
+}
 
 
 def raw(data: bytes) -> Act:
@@ -113,13 +116,13 @@ def says(content: object) -> Act:
     return lo.says(content if isinstance(content, str) else json.dumps(content))
 
 
-def design(**changes: object) -> dict:
+def design(**changes: object) -> dict[str, Any]:
     """One design with some parts replaced."""
     one = {**GOOD["designs"][0], **changes}
     return {"designs": [one]}
 
 
-def knobs(**values: object) -> dict:
+def knobs(**values: object) -> dict[str, Any]:
     """One design with these knobs."""
     return design(setting={**GOOD["designs"][0]["setting"], **values})
 

@@ -22,7 +22,7 @@ def fuzz(steps: int, view: Any, seed: int, count: int = 32) -> None:
     engine.reset()
     for step in range(steps // count):
         engine.step(rng.integers(len(r.ACTIONS), size=count))
-        for i in np.flatnonzero(engine.ends):
+        for i in np.flatnonzero(engine.ends).tolist():
             engine.states["upcoming"][i] = knobs_of(CrafterSetting.sample(rng))[0]
         engine.reset_ended()
         if step % 50 == 0:

@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from helpers import toys
 
@@ -23,7 +24,7 @@ WARM = [
 ]
 
 
-def work(folder: Path, plain: dict, phase) -> None:
+def work(folder: Path, plain: dict[str, Any], phase) -> None:
     """What the victim does: begin the run, or go on with it."""
     watcher = toys.Pointer(phase)
     if (folder / CONFIG).exists():
@@ -32,7 +33,7 @@ def work(folder: Path, plain: dict, phase) -> None:
         config.start(config.resolve(plain), folder, watcher)
 
 
-def limited(folder: Path, plain: dict, phase, limit: int, said) -> None:
+def limited(folder: Path, plain: dict[str, Any], phase, limit: int, said) -> None:
     """The victim's disk takes no file longer than `limit` bytes: what a full disk does to a write."""
     import resource
 

@@ -7,6 +7,7 @@ import os
 import socket
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ WORDS = ["aye", "b", "cat", "on and on", "zoo", "d", "e", "", "fog", "aye", "h",
 class Scripted(GRPO):
     """Says what stands above, by row and turn, however many ranks share the rows out."""
 
-    turn = 0
+    turn: Any = 0
 
     def _roll_out(self, tasks):
         self.turn, self.rows = 0, len(tasks)
@@ -105,6 +106,8 @@ def making(about):
         "tasks_per_update": 3,
         "group_size": 4,
     }
+    kind: Any
+    world: Any
     kind, world = (Talkative, Uneven()) if about.get("sampler") == "trl" else (Scripted, Steps())
     kind, world = (GRPO, Pick()) if about.get("sampler") == "plain" else (kind, world)
     world = Solved() if about.get("imitation_updates") else world

@@ -1,5 +1,7 @@
 """Everything that is registered, and the toys and examples, for the contract sweeps."""
 
+from typing import Any
+
 from helpers import paths
 from helpers.bench import Bench as Bench
 from helpers.tiny_model import tiny
@@ -12,7 +14,7 @@ from curricle.records import Score, Scores
 from curricle.registry import find, installed
 from curricle.world import World
 
-WORLDS = [
+WORLDS: list[Any] = [
     *(cls for _, cls in installed(World)),
     find(World, paths.VAULT),
     find(World, paths.LADDER),
@@ -24,7 +26,7 @@ def small(cls):
     fields = cls.Options.model_fields
     if "model" not in fields or "lora" not in fields:
         return cls
-    words = {name: (int, 6) for name in ("max_tokens", "max_text_tokens") if name in fields}
+    words: dict[str, Any] = {name: (int, 6) for name in ("max_tokens", "max_text_tokens") if name in fields}
     words |= (
         {"max_rounds": (int, 1), "oversample": (float, 1.0)}
         if "max_rounds" in fields
@@ -34,12 +36,13 @@ def small(cls):
     return type(cls.__name__, (cls,), {"Options": options})
 
 
-DESIGNERS = [
+DESIGNERS: list[Any] = [
     *(small(cls) for _, cls in installed(Designer)),
     find(Designer, paths.CHATTY),
 ]
-AGENTS = [*(small(cls) for _, cls in installed(Agent)), find(Agent, paths.STUDENT)]
-VAULT, LADDER = WORLDS[-2], WORLDS[-1]
+AGENTS: list[Any] = [*(small(cls) for _, cls in installed(Agent)), find(Agent, paths.STUDENT)]
+VAULT: Any = WORLDS[-2]
+LADDER: Any = WORLDS[-1]
 
 
 def quiet(done, metrics):

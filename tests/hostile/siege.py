@@ -254,7 +254,7 @@ def _ask_machine_once() -> None:
     from curricle.run import folder as folder_module
 
     known = folder_module.environment({}, 1)
-    folder_module.environment = lambda plain, ranks: {**known, "config": plain}
+    folder_module.environment = lambda config, ranks: {**known, "config": config}
 
 
 def table(state: State) -> str:

@@ -5,12 +5,12 @@ import string
 
 import pytest
 import tomli_w
+from curricle.designers.llm.lenient_json import values
 from helpers import paths
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from curricle import config
-from curricle.designers.llm.lenient_json import values
 from curricle.designers.llm.replies import read
 from curricle.errors import CurricleError, RunDamaged, UsageError
 from curricle.llm.clients.secrets import without_key

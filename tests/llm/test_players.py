@@ -6,6 +6,7 @@ import re
 import subprocess
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -73,6 +74,7 @@ def test_scores_of_who_chooses_every_token_are_the_models_own():
     """In fixed shapes as with a growing cache, for rows of unlike prompts, and no more rows than go at a time."""
     model = CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0)
     prompts, said = [[5, 6, 7], [8], [9, 10, 11, 12]], [[7, 20, 21], [8, 30, 31], [12, 40, 41]]
+    kind: Any
     for kind, batch in (("static", 8), ("plain", 8), ("static", 2), ("plain", 2)):
         with Sampler(model, kind, batch).steps(prompts, 3) as (count, next_logits):
             scores = [next_logits([row[step] for row in said[:count]]) for step in range(3)]
@@ -169,8 +171,9 @@ def test_a_function_stands_in_for_one_that_finds_the_same_only(monkeypatch):
     monkeypatch.setattr(layers, "kernels", lambda: SimpleNamespace(rotate=lambda *given: "turned"))
 
     def turned(*more, size=8, is_cuda=True, **named):
-        query = SimpleNamespace(shape=(1, 1, 1, 8), is_cuda=is_cuda)
-        return layers._rotate(lambda *given, **_: "theirs", query, None, torch.zeros(1, 1, size), None, *more, **named)
+        query: Any = SimpleNamespace(shape=(1, 1, 1, 8), is_cuda=is_cuda)
+        plain: Any = SimpleNamespace(rotate=lambda *given, **_: "theirs")
+        return layers._rotate(plain.rotate, query, None, torch.zeros(1, 1, size), None, *more, **named)
 
     assert turned() == "theirs", "ours has no gradient"
     with torch.no_grad():
@@ -252,7 +255,7 @@ def test_a_sampler_speaks_as_the_model_is_or_as_it_began(lora, warm, on_gpu):
 
 def test_players_with_adapters_share_the_model_underneath():
     """One frozen copy in memory, two modules over it: what one learns, the other does not say."""
-    about = {"model": tiny(0.5), "device": "cpu", "learning_rate": 1e-1}
+    about: dict[str, Any] = {"model": tiny(0.5), "device": "cpu", "learning_rate": 1e-1}
     one, other = (CausalModel(CausalOptions(lora=4, **about), who, 0) for who in ("one", "other"))
     whole = CausalModel(CausalOptions(**about), "whole", 0)
 

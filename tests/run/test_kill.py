@@ -46,6 +46,7 @@ def server():
     return context
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_killed_at_many_moments_it_ends_with_the_same_bytes(name, server, tmp_path):
     rng, whole, broken = random.Random(name), tmp_path / "whole", tmp_path / "broken"

@@ -20,6 +20,8 @@ from curricle.errors import CurricleError, Waiting
 from curricle.run.reading import one_line
 from curricle.scale import ranks
 
+__all__ = ["app", "main"]
+
 
 @app.callback(invoke_without_command=True)
 def version(show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import tomli_w
 import typer
 
 from curricle import config, signals
-from curricle.cli.shell import Knobs, Run, Set, Trust, adjusted, app, err, out, put, say, tell
+from curricle.cli.shell import Knobs, Run, Set, Trust, adjusted, app, err, out, put, say, takes, tell
 from curricle.designer import OfOptions
 from curricle.loop import test_scores
 from curricle.run import CONFIG, is_run, shown
@@ -19,42 +20,40 @@ from curricle.scale import ranks
 from curricle.tracking.watcher import Watcher
 
 
-@app.command()
-def run(
+@dataclass(frozen=True)
+class RunOptions:
+    """The arguments and options of `curricle run`."""
+
     source: Annotated[
         str, typer.Argument(metavar="WORLD|CONFIG.toml", help="A world (see `worlds`), or a config file.")
-    ],
-    designer: Annotated[
-        str | None, typer.Option(help="Who makes the designs (see `designers`); auto by default.")
-    ] = None,
-    agent: Annotated[str | None, typer.Option(help="Who learns (see `agents`).")] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of the whole run.")] = None,
-    begin: Annotated[Path | None, typer.Option(help="A run or an exported agent: begin with its agent.")] = None,
+    ]
+    designer: Annotated[str | None, typer.Option(help="Who makes the designs (see `designers`); auto by default.")] = (
+        None
+    )
+    agent: Annotated[str | None, typer.Option(help="Who learns (see `agents`).")] = None
+    seed: Annotated[int | None, typer.Option(help="The seed of the whole run.")] = None
+    begin: Annotated[Path | None, typer.Option(help="A run or an exported agent: begin with its agent.")] = None
     llm: Annotated[
         str | None, typer.Option(help="Its language model: hand, replay:RUN, local, a name, or name@http://...")
-    ] = None,
-    out_folder: Annotated[
-        Path | None, typer.Option("--out", help="The run folder (default: a new one in runs/).")
-    ] = None,
-    dry: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and start nothing.")] = False,
-    pairs: Set = None,
-) -> None:
+    ] = None
+    out_folder: Annotated[Path | None, typer.Option("--out", help="The run folder (default: a new one in runs/).")] = (
+        None
+    )
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and start nothing.")] = False
+    pairs: Set = None
+
+
+@app.command()
+@takes(RunOptions)
+def run(options: RunOptions) -> None:
     """Start a run and see it through."""
     if ranks.follows():
-        return None if dry else _follow()
-    chosen = config.load(source)
-    if Path(source).name == CONFIG and is_run(Path(source).parent):
-        trust_rule.check(chosen, Path(source).parent, advice="copy the config to a place of your own and run that")
-    given = {"designer.id": designer, "agent.id": agent, "seed": seed}
-    named = [f"{key}={value}" for key, value in given.items() if value is not None]
-    chosen = config.override(chosen, named) | ({"begin": str(begin)} if begin else {})
-    if llm is not None:
-        chosen = config.with_llm(chosen, llm)
-    resolved = config.resolve(config.override(chosen, pairs or []))
-    if dry:
+        return None if options.dry_run else _follow()
+    resolved = _resolve(options)
+    if options.dry_run:
         put(tomli_w.dumps(resolved.to_toml()).removesuffix("\n"))
         return
-    folder = out_folder or _new_folder(resolved)
+    folder = options.out_folder or _new_folder(resolved)
     tell(
         f"{folder}: world {resolved.world.id}, designer {_who(resolved)}, agent {_learner(resolved)}, "
         f"seed {resolved.seed}"
@@ -171,6 +170,21 @@ def evaluate(
         agent.world.original = adjusted(agent.world, knobs)
     scores = test_scores(agent, seeds or settled.schedule.test_seeds, episodes or settled.schedule.test_episodes)
     out.print(scores_table(scores, ", ".join([settled.world.id, settled.agent.id, *(knobs or [])])))
+
+
+def _resolve(options: RunOptions) -> config.Config:
+    """The config of a run: its world or config file, then the options with a name, then the pairs of `--set`."""
+    source = Path(options.source)
+    chosen = config.load(options.source)
+    if source.name == CONFIG and is_run(source.parent):
+        trust_rule.check(chosen, source.parent, advice="copy the config to a place of your own and run that")
+    given = {"designer.id": options.designer, "agent.id": options.agent, "seed": options.seed}
+    chosen = config.override(chosen, [f"{key}={value}" for key, value in given.items() if value is not None])
+    if options.begin is not None:
+        chosen["begin"] = str(options.begin)
+    if options.llm is not None:
+        chosen = config.with_llm(chosen, options.llm)
+    return config.resolve(config.override(chosen, options.pairs or []))
 
 
 def _follow() -> None:

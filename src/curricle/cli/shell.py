@@ -3,11 +3,12 @@
 All text that reaches a terminal goes through `Terminal`: data may come from a model or from somebody else's folder.
 """
 
+import inspect
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -62,6 +63,24 @@ Trust = Annotated[
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="Set a config key, as in schedule.cycles=2; may be repeated.")
 ]
+
+
+Fields = TypeVar("Fields")
+
+
+def takes(options: type[Fields]) -> Callable[[Callable[[Fields], None]], Callable[..., None]]:
+    """Give a command the fields of a dataclass as its arguments and options: for commands with many of them."""
+
+    def decorate(command: Callable[[Fields], None]) -> Callable[..., None]:
+        def called(**given: Any) -> None:
+            command(options(**given))
+
+        called.__name__ = command.__name__
+        called.__doc__ = command.__doc__
+        called.__signature__ = inspect.signature(options)  # type: ignore[attr-defined]  # Typer reads the options here
+        return called
+
+    return decorate
 
 
 def say(text: object) -> None:

@@ -238,6 +238,7 @@ def distances(cases):
     return interpreted(SCRIPT, json.dumps(cases))
 
 
+@pytest.mark.slow
 def test_fused_layers_compute_what_the_plain_ones_do():
     cases = [[*shape, "float32"] for shape in SHAPES + OTHERS]
     cases.append([(64, 64, 3), (64,), 1, "float32", 1])  # a picture of many blocks
@@ -245,29 +246,34 @@ def test_fused_layers_compute_what_the_plain_ones_do():
         assert all(far < 1e-3 for far in found.values()), (shape, found)
 
 
+@pytest.mark.slow
 def test_so_they_do_in_half_precision_up_to_its_rounding():
     """The interpreter knows no products of bfloat16, so it is float16; some maxima move to their neighbours."""
     (found,) = distances([[(16, 12, 3), (16, 32), 2, "float16"]])
     assert found["output"] < 0.01 and all(far < 0.1 for far in found.values()), found
 
 
+@pytest.mark.slow
 def test_pictures_that_are_nearly_even_keep_their_digits():
     for output, gradient in interpreted(EVEN):
         assert output < 2e-3 and gradient < 2e-2
 
 
+@pytest.mark.slow
 def test_all_kernels_compile_for_a_large_gpu():
     """What the interpreter lets pass the compiler may not; it needs no GPU."""
     made, known = interpreted(COMPILED, interpret="0")
     assert made == known
 
 
+@pytest.mark.slow
 def test_actions_drawn_by_the_kernel_are_the_plain_ones():
     found = interpreted(SAMPLED)
     assert all(max(differences) < 1e-5 for *differences, _ in found)
     assert found[0][3] > 10, "many kinds of actions were drawn"
 
 
+@pytest.mark.slow
 def test_advantages_of_the_kernel_are_the_plain_ones():
     for advantages, returns, beyond in interpreted(ADVANTAGES):
         assert advantages < 1e-4 and returns < 1e-4 and beyond == 0
@@ -286,6 +292,7 @@ def test_the_loss_of_the_kernel_is_the_plain_one():
         assert value > 0 and entropy > 0 and kl > 0 and 0 <= clipped <= 1
 
 
+@pytest.mark.slow
 def test_adam_of_the_kernel_is_torchs():
     for *far, spread in interpreted(ADAM):
         assert max(far) < 1e-5 and spread > 0.01, far

@@ -1,5 +1,7 @@
 """Achievement Distillation: transport against slow references, episodes and unlocks, that it learns and resumes."""
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -21,7 +23,14 @@ from curricle.agents.distill.window import (
 from curricle.agents.networks.spaces import input_specs
 from curricle.agents.ppo.rollout import RolloutPlan
 
-SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 16, "distill_every": 2, "distill_epochs": 2}
+SMALL: dict[str, Any] = {
+    "environments": 4,
+    "steps": 16,
+    "minibatches": 2,
+    "hidden": 16,
+    "distill_every": 2,
+    "distill_epochs": 2,
+}
 
 
 def slow(costs, blur, rounds=100):
@@ -74,13 +83,19 @@ def test_the_same_vectors_find_each_other():
 
 def test_the_network_is_the_papers():
     pixels = input_specs(gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8), "test")
-    shape = {"channels": (64, 128, 128), "blocks": 2, "width": 256, "hidden": 1024, "value_norm_decay": 0.99}
+    shape: dict[str, Any] = {
+        "channels": (64, 128, 128),
+        "blocks": 2,
+        "width": 256,
+        "hidden": 1024,
+        "value_norm_decay": 0.99,
+    }
     assert count(MemoryNetwork(pixels, gymnasium.spaces.Discrete(17), **shape)) == pytest.approx(9.23e6, rel=0.01)
 
 
 def test_memory_is_the_direction_of_the_last_unlock():
     parts = input_specs(gymnasium.spaces.Discrete(3), "test")
-    shape = {"channels": (), "blocks": 0, "width": 4, "hidden": 2, "value_norm_decay": 0.99}
+    shape: dict[str, Any] = {"channels": (), "blocks": 0, "width": 4, "hidden": 2, "value_norm_decay": 0.99}
     net = MemoryNetwork(parts, gymnasium.spaces.Discrete(2), **shape)
     flag = torch.tensor([[True], [False]])
     memory, before, after = torch.ones(2, 2), torch.zeros(2, 2), torch.tensor([[3.0, 4.0], [1.0, 1.0]])
@@ -119,7 +134,7 @@ def test_a_prediction_names_each_row_once_and_counts_it_as_often_as_it_serves():
 
 def test_a_matching_holds_the_policy_at_other_rows_than_it_compares():
     pairs = np.array([[1, 0, 1], [5, 6, 7], [8, 9, 8]])  # anchors, positives, negatives
-    made = matching_batch(EPISODE, np.array([0, 9, 9]), *pairs, int)
+    made = matching_batch(EPISODE, np.array([0, 9, 9]), pairs[0], pairs[1], pairs[2], int)
     rows, weights, before, after, positives, negatives, pair_weights = made
     assert rows.tolist() == [12, 16, 13, 17, 10, 19, 19]
     assert weights.tolist() == [0, 0, 0, 0, 1, 1, 1]
@@ -169,7 +184,7 @@ def test_every_episode_is_used_once_whichever_rollouts_it_lies_in():
         ended = property(lambda self: ended[self.at])
         skills = property(lambda self: shown[self.at])
 
-    buffer = Buffer()
+    buffer: Any = Buffer()
     window, used, kept = Window(buffer, every * steps * count, before, 2), list[list[int]](), list[int]()
     for number in range(400 // steps):
         buffer.at = slice(number * steps, (number + 1) * steps)
@@ -201,7 +216,7 @@ def test_what_pads_a_batch_teaches_nothing(most):
             if optimiser != "adam":  # stands still, so that rounding does not grow from step to step
                 gradients.append((optimiser, gradient.clone(), agent.network.scale.moments.clone()))
 
-        agent.take_step = step
+        agent.take_step = step  # type: ignore[method-assign]
         agent.practise([design], 512, seed=0, report=quiet)
         runs.append(gradients)
     assert {kind for kind, *_ in runs[0]} == {"match", "predict"}
@@ -224,6 +239,7 @@ def test_it_learns_and_distils():
     assert agent.measure([design], [1], 20)[0].share("open_2") > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [VAULT, Slots])
 def test_a_loaded_one_goes_on_with_the_same_bytes(world, tmp_path):
     whole, part = (Distill(world(), DistillOptions(**SMALL)) for _ in range(2))

@@ -14,6 +14,7 @@ from curricle.errors import AgentError, DeclarationError, ModelError, WorldError
 from curricle.records import Message, Verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lora", "spread"), [(0, 0.02), (4, 0.5)])
 def test_a_tiny_model_learns_to_say_the_right_kind_of_letter(lora, spread):
     options = {
@@ -32,6 +33,7 @@ def test_a_tiny_model_learns_to_say_the_right_kind_of_letter(lora, spread):
     assert before.rate < 0.5 < 0.9 < after.rate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [0, 4])
 def test_practice_in_parts_with_a_checkpoint_between_is_practice_in_one(lora, tmp_path):
     """Optimiser, pool and odds carry over: a second agent that loads the first one's checkpoint goes on alike."""
@@ -58,6 +60,7 @@ def make(folder):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resumed", [False, True])
 def test_parts_of_a_practice_go_on_by_turns_where_the_last_one_stopped(resumed, tmp_path):
     """Two tasks an update and one update a part: without that the first two of three designs would get them all."""
@@ -80,6 +83,7 @@ def test_parts_of_a_practice_go_on_by_turns_where_the_last_one_stopped(resumed, 
     assert [o.attempts for o in again] == [4, 4, 0], "other designs begin anew"
 
 
+@pytest.mark.slow
 def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(tmp_path, monkeypatch):
     options = {"learning_rate": 1e-2, "tasks_per_update": 4, "group_size": 4, "max_turns": 2}
     shares = []
@@ -105,11 +109,17 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
     assert told[0][0] == 0
     few, asked = agent(Solved(), imitation_updates=2, imitation_tasks=3, **options), []
     draw = few.task_world.draw
-    monkeypatch.setattr(few.task_world, "draw", lambda setting, n, seed: asked.append(n) or draw(setting, n, seed))
+
+    def counted(setting, n, seed):
+        asked.append(n)
+        return draw(setting, n, seed)
+
+    monkeypatch.setattr(few.task_world, "draw", counted)
     few.measure([Solved().unaltered()], [1], 5)
     assert asked == [3, 3, 5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [0, 4])
 def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
     """KL is measured from there, in practice, in origin() and after a restart; else it would unlearn the warm-up."""
@@ -307,6 +317,7 @@ def test_conversations_are_practised_with_credit_by_turn():
     assert told[-1]["practice/turns"] == 2.0 and told[-1]["practice/grad_norm"] > 0
 
 
+@pytest.mark.slow
 def test_the_heavy_packages_are_imported_late():
     heavy = "{'transformers', 'trl', 'peft', 'datasets'}"
     code = f"import sys, curricle.agents.grpo, curricle.designers.language; print({heavy} & set(sys.modules))"

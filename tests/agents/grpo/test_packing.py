@@ -29,7 +29,7 @@ TRIES = [  # prompt, reply
 ]
 
 
-def rows(tries):
+def rows(tries) -> tuple[torch.Tensor, torch.Tensor, int]:
     """As TRL lays them out: prompts padded at the left, replies at the right."""
     wide, keep = max(len(p) for p, _ in tries), max(len(r) for _, r in tries)
     ids, seen = torch.full((len(tries), wide + keep), PAD), torch.zeros(len(tries), wide + keep, dtype=torch.long)
@@ -140,6 +140,7 @@ def test_an_update_is_the_same_packed_or_not(monkeypatch):
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(after, after_plainly, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "entropy"), [("dapo", 0.5), ("grpo", 0.0)])
 def test_an_update_is_the_same_in_one_part_or_in_several(loss, entropy):
     """TRL takes a mean of entropy over each part, and one of figures over parts; here parts weigh what they hold."""

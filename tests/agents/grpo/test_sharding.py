@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from typing import Any
 
 import pytest
 import safetensors.numpy
@@ -32,6 +33,7 @@ def in_halves(folder):
     return all(0.49 * size < one < 0.51 * size for one in held)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{"trl": FSDP}, {"lora": 4}], ids=["in parts", "adapter"])
 def test_ranks_warm_up_alike_and_begin_there(more, launched, tmp_path):
     """Parts that are computed twice, to save memory, go by other names then; checkpoints keep the first ones."""
@@ -76,7 +78,7 @@ def test_one_process_holds_it_all(caplog, monkeypatch):
 
 
 def test_deepspeed_is_refused_whoever_asks_for_it(monkeypatch):
-    model = {"model": tiny(), "device": "cpu"}
+    model: dict[str, Any] = {"model": tiny(), "device": "cpu"}
     words = "deepspeed is not supported; leave it out, or use FSDP instead"
     for processes in (1, 2):
         monkeypatch.setattr(ranks, "count", lambda processes=processes: processes)

@@ -2,6 +2,7 @@
 
 import inspect
 import tomllib
+from typing import Any
 
 import pytest
 from helpers.grpo_agents import agent, scripted
@@ -146,7 +147,7 @@ def test_trl_may_draw_by_continuous_batching():
 
 
 def test_our_options_become_those_of_trl(tmp_path):
-    given = {
+    given: dict[str, Any] = {
         "clip": 0.31,
         "entropy_coef": 0.07,
         "temperature": 0.9,

@@ -1,5 +1,7 @@
 """Encoders: the papers' network for pixels, and summed embeddings with their gradients."""
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from curricle.agents.networks.spaces import input_specs
 
 
 def network(space, actions=None, **changes):
-    given = {"channels": (64, 128, 128), "blocks": 2, "width": 256, "hidden": 1024, "value_norm_decay": 0.99} | changes
+    shape: dict[str, Any] = {"channels": (64, 128, 128), "blocks": 2, "width": 256, "hidden": 1024}
+    given = shape | {"value_norm_decay": 0.99} | changes
     return Network(input_specs(space, "test"), actions or gymnasium.spaces.Discrete(17), **given)
 
 
@@ -31,7 +34,7 @@ def test_summed_embeddings_are_sums_of_rows_and_so_are_their_gradients():
     encoder = Symbols([3, 200, 5, 1], 8)
     seen = torch.randint(0, 2, (6, 4), dtype=torch.uint8)
     codes, tables = seen[:, [0, 2, 3]], torch.randn(12, 8, requires_grad=True)
-    by_hand = sum(tables[encoder.first_row[c] + codes[:, c].long()] * (codes[:, [c]] > 0) for c in range(3))
+    by_hand: Any = sum(tables[encoder.first_row[c] + codes[:, c].long()] * (codes[:, [c]] > 0) for c in range(3))
     out = sum_embeddings(codes, encoder.first_row, tables)
     assert torch.allclose(out, by_hand, atol=1e-6)
     weight = torch.randn(6, 8)

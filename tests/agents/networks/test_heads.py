@@ -1,5 +1,7 @@
 """Heads: distributions against those of torch, and the value normaliser against values worked out by hand."""
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -23,6 +25,9 @@ def test_the_value_normaliser_forgets_as_it_should():
 def test_heads_agree_with_torch(discrete):
     torch.manual_seed(0)
     x, noise = torch.randn(20_000, 5), torch.rand(20_000, 1) if discrete else torch.randn(20_000, 2)
+    head: Any
+    theirs: Any
+    other: Any
     if discrete:
         head = Categorical(5, gymnasium.spaces.Discrete(3))
         torch.nn.init.normal_(head.linear.weight)

@@ -98,10 +98,14 @@ def test_spaces_that_no_network_takes_are_named(space, said):
 @pytest.mark.parametrize(
     "space, shown, said",
     [
-        (byte(2, high=9), np.uint8([0, 10]), r"shows 10 in its observation at \[1\], but declares it as 0 to 9"),
+        (
+            byte(2, high=9),
+            np.array([0, 10], np.uint8),
+            r"shows 10 in its observation at \[1\], but declares it as 0 to 9",
+        ),
         (spaces.Dict(a=spaces.Discrete(3)), {"a": -1}, r"shows -1 .* 'a' at \[0\], .* 0 to 2"),
-        (spaces.Box(-9, 9, (2,), np.float32), np.float32([0, np.inf]), r"shows inf .* must be finite"),
-        (spaces.Box(-9, 9, (2,), np.float32), np.float32([np.nan, 0]), "shows nan"),
+        (spaces.Box(-9, 9, (2,), np.float32), np.array([0, np.inf], np.float32), r"shows inf .* must be finite"),
+        (spaces.Box(-9, 9, (2,), np.float32), np.array([np.nan, 0], np.float32), "shows nan"),
     ],
 )
 def test_a_world_that_shows_what_it_did_not_declare_is_named(space, shown, said, workers):
@@ -110,6 +114,7 @@ def test_a_world_that_shows_what_it_did_not_declare_is_named(space, shown, said,
         practise(world_of(space, lambda: shown), workers=workers)
 
 
+@pytest.mark.slow
 def test_many_states_can_be_told_apart():
     """A bandit of a hundred states: which action is right follows no order."""
     right = np.random.default_rng(0).integers(2, size=100)
@@ -132,7 +137,7 @@ def test_many_states_can_be_told_apart():
             return Env()
 
     returns = []
-    agent = PPO(World(), PPOOptions(environments=16, steps=32, minibatches=4, gamma=0.0, rate=1e-3))
+    agent = PPO(World(), PPOOptions(environments=16, steps=32, minibatches=4, gamma=0.0, learning_rate=1e-3))
     agent.practise(
         [World().unaltered()], 12_000, seed=0, report=lambda done, said: returns.append(said["practice/return"])
     )

@@ -132,10 +132,14 @@ def test_what_the_caller_left_to_be_collected_is_not_collected_in_a_worker(tmp_p
             with (tmp_path / "collected").open("a") as file:
                 file.write(f"{os.getpid()}\n")
 
+    def collect(group):
+        if not group.is_leader:
+            gc.collect()
+
     gc.disable()
     try:
         Left()
-        workers.run_workers(3, lambda group: group.is_leader or gc.collect(), processes=True)
+        workers.run_workers(3, collect, processes=True)
     finally:
         gc.enable()
     gc.collect()

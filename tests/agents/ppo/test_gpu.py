@@ -1,5 +1,7 @@
 """PPO on a GPU: graphs, kernels and bfloat16 change how fast it learns, not what. Skipped where there is no GPU."""
 
+from typing import Any
+
 import pytest
 import torch
 from helpers.ppo_worlds import Armed, Mixed, Slots, World64
@@ -10,7 +12,14 @@ from curricle.agents.networks.encoders import Pixels
 from curricle.agents.ppo.agent import PPO, PPOOptions
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 32, "channels": (4, 8), "blocks": 1}
+SMALL: dict[str, Any] = {
+    "environments": 4,
+    "steps": 16,
+    "minibatches": 2,
+    "hidden": 32,
+    "channels": (4, 8),
+    "blocks": 1,
+}
 
 
 @pytest.mark.parametrize("world", [VAULT, Slots, Armed, Mixed, World64])
@@ -131,7 +140,14 @@ def test_distillation_as_graphs_agrees_with_the_plain_one():
     """One rollout, so that both play the same episodes."""
     world, found = VAULT(), []
     design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
-    small = {"environments": 8, "steps": 256, "hidden": 32, "distill_every": 1, "distill_epochs": 2, "bf16": False}
+    small: dict[str, Any] = {
+        "environments": 8,
+        "steps": 256,
+        "hidden": 32,
+        "distill_every": 1,
+        "distill_epochs": 2,
+        "bf16": False,
+    }
     for graphs in (False, True):
         agent = Distill(world, DistillOptions(**small, graphs=graphs))
         agent.practise([design], 2048, seed=0, report=lambda done, some: found.append(some))

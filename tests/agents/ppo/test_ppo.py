@@ -1,5 +1,7 @@
 """PPO: its arithmetic against values worked out by hand, its networks, and that it learns what chance does not."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ from curricle.agents.random import RandomAgent
 from curricle.errors import AgentError, RunDamaged
 from curricle.tracking import checkpoint
 
-SMALL = {"environments": 4, "steps": 32, "minibatches": 2}
+SMALL: dict[str, Any] = {"environments": 4, "steps": 32, "minibatches": 2}
 
 
 def test_advantages_by_hand():
@@ -57,6 +59,7 @@ def test_it_learns_the_vault_where_chance_does_not():
     assert bad.share("open_3") < 0.2
 
 
+@pytest.mark.slow
 def test_it_learns_continuous_actions():
     world = Armed()
     options = PPOOptions(
@@ -69,6 +72,7 @@ def test_it_learns_continuous_actions():
     assert returns[-1] > -0.25 > -0.8 > returns[0]
 
 
+@pytest.mark.slow
 def test_a_time_limit_does_not_end_the_future():
     """Reward 1 a step for ever, cut every 4 steps: the value must be 1 / (1 - gamma), not that of 4 steps."""
     world = Slots()
@@ -139,7 +143,7 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_checkpoint(workers, t
     path = tmp_path / "run" / "config.toml"
     path.write_text(path.read_text().replace("rate = 0.0003", "rate = 0.0001"))
     config.resume(tmp_path / "run")
-    assert config.trained(tmp_path / "run")[1].adams["adam"].param_groups[0]["lr"] == 1e-4, "as the error advised"
+    assert config.trained(tmp_path / "run")[1].adams["adam"].param_groups[0]["lr"] == 1e-4, "as the error advised"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("channels", [(), (0,), (8, -3)])

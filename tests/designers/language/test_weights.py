@@ -202,4 +202,4 @@ def test_alpha_and_beta_and_the_bounds_on_kl_reach_what_is_trained(monkeypatch):
     assert len({design.setting for design in designs}) == 3
     one.learn(outcomes, scores(world), told)
     weights = [math.exp(2 * math.exp(-5 * 0.1**2)), math.exp(2)]
-    assert given == [(0.07, 0.5, 3, pytest.approx(weights))], "the third, of p = .9, is out of the band"
+    assert given == [(0.07, 0.5, 3, pytest.approx(weights))], "the third, of p = .9, is out of the band"  # type: ignore[comparison-overlap]

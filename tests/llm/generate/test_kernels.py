@@ -3,6 +3,7 @@
 Processes of their own, because Triton decides when it is loaded whether it compiles or interprets.
 """
 
+import pytest
 from helpers.skips import skip_without
 from helpers.triton_interpreter import interpreted
 
@@ -77,9 +78,11 @@ def test_the_kernel_finds_what_torch_does_and_touches_nothing_that_is_hidden():
         assert far < 1e-5 and nothing == 0
 
 
+@pytest.mark.slow
 def test_places_are_given_as_the_model_itself_gives_them():
     assert all(far < 1e-5 for far in interpreted(TURN))
 
 
+@pytest.mark.slow
 def test_they_compile_for_a_large_gpu():
     assert interpreted(COMPILED, interpret="0")

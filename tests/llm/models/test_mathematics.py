@@ -3,6 +3,7 @@
 import math
 import re
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -75,7 +76,7 @@ def test_turns_of_the_world_are_masked_and_its_words_are_heard():
     mine = [token for token, own in zip(one.ids, one.mask, strict=True) if own]
     assert model.tokenizer.decode(mine) == "b<|end|>a<|end|>" and one.length == 4
     assert [(t.state, one.mask[t.start : t.end]) for t in one.turns] == [("b", [1, 1]), ("cold", [1, 1])]
-    world.state = lambda task, transcript: f"after {len(transcript)}"
+    world.state = lambda task, transcript: f"after {len(transcript)}"  # type: ignore[method-assign]
     assert roll_out(world, [(task, 0)], model, speak, 8, 5, 0)[0].turns[0].state == "after 0"
 
 
@@ -140,7 +141,7 @@ def test_the_gradient_of_an_update_is_that_of_grpo():
         log_p = logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1))[:, 0]
         mask = torch.tensor(one.mask, dtype=torch.float32)
         advantage = whole[row] + 0.5 * torch.tensor(steps[row][: len(one.ids)])
-        loss = loss - (log_p * advantage * mask).sum() / sum(sum(one.mask) for one in kept)  # all tokens weigh the same
+        loss = loss - (log_p * advantage * mask).sum() / sum(sum(one.mask) for one in kept)  # type: ignore[misc]  # all tokens weigh the same
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_([p for _, p in model.trained()], 1.0)
     assert norm > 0.01
@@ -150,7 +151,7 @@ def test_the_gradient_of_an_update_is_that_of_grpo():
 
 def test_the_second_update_from_the_same_rollouts_is_clipped_and_keeps_its_entropy():
     """-min(r A, clip(r, 0.8, 1.2) A) of every token, less a bonus for entropy, where odds have moved since then."""
-    about = {
+    about: dict[str, Any] = {
         "kl_coef": 0.0,
         "entropy_coef": 0.3,
         "learning_rate": 3e-4,
@@ -202,6 +203,7 @@ def test_the_second_update_from_the_same_rollouts_is_clipped_and_keeps_its_entro
         assert torch.allclose(second[name][1], p.grad, atol=2e-5), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [0, 4])
 @pytest.mark.parametrize(("rewards", "trl"), [((0, 0), {}), ((1, 0), {}), ((1, 0), {"use_bias_correction_kl": False})])
 def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(lora, rewards, trl):
@@ -209,7 +211,7 @@ def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(l
 
     TRL multiplies it by the odds over those it was drawn with: 1 in value, but its slope makes k3's that of KL(p|r).
     """
-    about = {
+    about: dict[str, Any] = {
         "lora": lora,
         "kl_coef": 0.3,
         "entropy_coef": 0.0,

@@ -84,7 +84,7 @@ def test_prefetched_episodes_are_those_that_begin_in_place(exact: bool) -> None:
             engine.step(np.zeros(6, np.int64), reset_ended=True)
         time.sleep(0.01)
     made = three._buffers.prefetched.records["episode"]
-    assert _soon(lambda: (made > 3).all())
+    assert _soon(lambda: bool((made > 3).all()))
     assert (one.states["episode"] > 3).all() and one.states.tobytes() == three.states.tobytes()
     assert np.array_equal(one.observed, three.observed) and len(one._buffers.prefetched.records) == 0
     three.close()
@@ -106,7 +106,7 @@ def test_engines_that_share_their_threads_play_what_others_do() -> None:
             assert np.array_equal(pair[0].observed, pair[1].observed)
         time.sleep(0.01)
     made = together[0]._buffers.prefetched.records["episode"]
-    assert _soon(lambda: (made > 3).all())
+    assert _soon(lambda: bool((made > 3).all()))
     together[0].close()
     with pytest.raises(UsageError, match="were closed"):
         together[1].step(np.zeros(5, np.int64))

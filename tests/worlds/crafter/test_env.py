@@ -120,7 +120,7 @@ def test_the_world_declares_itself() -> None:
     rates = {s.name: (i + 1) / 100 for i, s in enumerate(world.skills)}
     score = math.exp(sum(math.log(1 + 100 * rate) for rate in rates.values()) / 22) - 1
     assert world.headline(rates) == pytest.approx(score)
-    assert world.setting({"biome": "mountain"}).biome == "mountain"
+    assert world.setting({"biome": "mountain"}).values["biome"] == "mountain"
     vector = world.vector([world.setting(skill.eased_by) for skill in world.skills])
     _, info = vector.reset(seed=0)
     assert info["skills"].shape == (22, 22) and not info["skills"].any()

@@ -85,8 +85,8 @@ def test_random_words_are_numpy_s(seed: int) -> None:
             rng.draw_words(s, words, len(words))
             drawn = [rng.uniform_of(*pair) for pair in words.reshape(-1, 2)]
             assert np.array_equal(drawn, theirs.uniform(size=500))
-    _, words, at, *_ = theirs.get_state()
-    assert at == s["mt_at"] and np.array_equal(words, s["mt"])
+    _, state, at, *_ = theirs.get_state()
+    assert at == s["mt_at"] and np.array_equal(state, s["mt"])
 
 
 def test_exceeds_decides_ties_exactly() -> None:

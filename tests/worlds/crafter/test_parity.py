@@ -38,7 +38,7 @@ def test_steps_are_the_reference_s(player: object) -> None:
     for seed in (5, 6):
         twin = Twin(seed)
         twin.reset()
-        acts = player(twin, rng)  # type: ignore[operator]
+        acts = player(twin, rng)
         while twin.steps < 500 and not twin.step(next(acts)):
             pass
 
@@ -60,6 +60,7 @@ def test_a_difference_is_named() -> None:
         twin.step(r.NOOP)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["pixels", "symbols", "state"])
 def test_the_engine_plays_successive_episodes_of_the_reference(view: str) -> None:
     env, rng = OrderedEnv(seed=21), np.random.default_rng(2)

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from helpers.skips import skip_without
@@ -107,6 +108,7 @@ def test_junk_and_echoes_score_nothing(drawn):
         assert world.score(task, [Message(role="user", content=text) for text in world.solution(task)]).reward == 0
 
 
+@pytest.mark.slow
 def test_hostile_answers_are_worth_nothing_and_break_nothing(drawn, tmp_path, monkeypatch):
     world, tasks = drawn
     monkeypatch.chdir(tmp_path)
@@ -167,6 +169,7 @@ def test_families_are_sound(family):
         assert fault(family, number % (levels - 1), 1 + number % most, tries=2) == ""
 
 
+@pytest.mark.slow
 def test_families_are_the_same_in_every_process():
     """A task is made again from its number when it is judged, perhaps after a crash, in another process."""
     levels = {name: {"levels": 1} for name in list(FAMILIES)[::5]}
@@ -184,7 +187,9 @@ def test_a_hedge_is_no_answer(family):
     world, paid = Reasoning(), []
     tasks = world.tasks(world.setting({"family": family}), 40, 1)
     for task, other in zip(tasks, tasks[1:] + tasks[:1], strict=True):
-        gold, level, place = task.gold["answer"], task.gold["level"], (task.gold["ahead"], task.gold["number"])
+        answers: Any = task.gold
+        gold, level = answers["answer"], answers["level"]
+        place = (answers["ahead"], answers["number"])
         said = [hedge.format(gold, other.gold["answer"] + ".") for hedge in HEDGES]
         for text in (*said, *(joined.format(gold, other.gold["answer"]) for joined in families.JOINED)):
             assert world.score(task, [Message(role="assistant", content=f"<answer>{text}</answer>")]).reward == 0
@@ -225,6 +230,7 @@ def test_families_that_are_known_to_be_bad_are_out(tmp_path, monkeypatch):
     assert not any(score(family, 0, 0, 5, CODE) for family in FAMILIES) and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_sweep_decides_as_the_list_says(monkeypatch, capsys):
     """All of it, for a few families: good ones, some that their own answers, their scorers or hashing rule out."""
     factory = importlib.import_module("reasoning_gym.factory")
@@ -310,6 +316,7 @@ def listed(task):
     return task.prompt[0].content.rpartition("Possible commands: ")[2].split(", ")
 
 
+@pytest.mark.slow
 def test_a_game_that_its_walkthrough_does_not_win_is_no_task(worlds):
     """One with a locker, and a locker of limited edition: who takes the key from one is asked from which."""
     world, *_ = worlds["textworld-v1"]

@@ -1,5 +1,7 @@
 """Grammar of written tasks: what it lets through can be read, and it lets through what the pool writes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers.tiny_model import tiny
@@ -68,7 +70,7 @@ def test_what_a_request_has_for_a_call():
     assert {"call: get_forecast(", "call: set_timer(", "lacks: get_sunrise("} <= set(first) and "" not in first
     begun = f"{tools}{asked}call: get_forecast("
     assert follows(begun, named=True) == ['city="', "days="], "no unit stands there"
-    spans = follows(f'{begun}city="', named=True)
+    spans: Any = follows(f'{begun}city="', named=True)
     assert {'Rome"', 'Rome, 3 or 30 days"', 'days"'} <= set(spans) and len(spans) == 15
     trains = "tools: find_trains\nrequest: Oslo Rome\ncall: find_trains("
     assert follows(f'{trains}origin="Oslo", destination="', named=True) == ['Oslo Rome"', 'Rome"'], "not there again"
@@ -128,5 +130,5 @@ def test_whatever_tokens_are_drawn_the_task_can_be_read(form):
             writer.add(int(rng.choice(allowed)))
         assert writer.fault in ("", "endless")
         if not writer.fault and (text := writer.values["task"]):
-            read += bool(written(text))
+            read += bool(written(str(text)))
     assert read > 40

@@ -53,8 +53,9 @@ def test_bfcl_gold_scores_and_dialogues_stay_together():
         {i.before[0].content for i in side if i.before} for side in (world._items[False], world._items[True])
     )
     assert train and test and not train & test, "the turns of one dialogue are on one side"
-    train, test = ({(i.before, i.request) for i in world._items[side]} for side in (False, True))
-    assert len(test) > 500 and len(train) > 2000 and not train & test, "no request is on both sides"
+    trained = {(i.before, i.request) for i in world._items[False]}
+    tested = {(i.before, i.request) for i in world._items[True]}
+    assert len(tested) > 500 and len(trained) > 2000 and not trained & tested, "no request is on both sides"
     assert all(len(world.examples(cycle)) == 4 for cycle in range(1, 20))
     for task in world.tasks(world.original, 40, seed=1):
         assert gold(world, task) == 1
