@@ -25,8 +25,8 @@ from shape import Function, decorated_by_call, has_kernel_decorator
 
 TREE = Path(__file__).resolve().parent.parent
 PACKAGE = TREE / "src" / "curricle"
-FOLDER = "CURRICLE_ENTERED"
-"""The environment variable with the folder where each process of pytest leaves what it saw."""
+FOLDER = "ENTERED_FOLDER"
+"""The environment variable with the folder where each process of pytest leaves what it saw. No test clears it."""
 
 _seen: dict[int, CodeType] = {}
 """Every code object that was called, by its id: to compare code objects takes long."""
