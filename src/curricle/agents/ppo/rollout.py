@@ -26,15 +26,15 @@ from curricle.setting import Setting
 class RolloutPlan:
     """How one practice is cut into rollouts, and its environments into slices, one for each actor."""
 
-    def __init__(self, environments: int, slices: int, budget: int, max_steps: int, seed: int) -> None:
-        """`max_steps` is the length of a rollout, if the budget divides by it; `budget` counts all environments."""
+    def __init__(self, environments: int, slices: int, budget: int, min_steps: int, seed: int) -> None:
+        """`budget` counts the steps of all environments; a rollout has at least `min_steps` of each, if there are."""
         self.environments = environments
         self.slices = min(slices, environments)
         self.budget = budget
         self.seed = seed
-        self.wanted_steps = max_steps
+        self.min_steps = min_steps
         self.total_steps = -(-budget // environments)
-        self.rollouts = max(1, self.total_steps // max_steps)
+        self.rollouts = max(1, self.total_steps // min_steps)
 
     def steps(self, index: int) -> int:
         """Steps of a rollout: the first ones are a step longer where the budget does not divide."""
@@ -60,12 +60,13 @@ class RolloutPlan:
     def minibatches(self, index: int, epochs: int, minibatches: int) -> Tensor:
         """The rows of every minibatch of a rollout, (minibatches of all epochs, size).
 
-        All have the same size, so a few rows may be left out in each epoch.
+        All have the same size, also those of longer rollouts, so a few rows may be left out in each epoch.
         """
         rows = self.steps(index) * self.environments
-        full = self.wanted_steps * self.environments
-        smallest = min(rows, full) if self.rollouts == 1 else full
-        size = max(1, smallest // minibatches)
+        shortest = self.min_steps * self.environments
+        if self.rollouts == 1:
+            shortest = min(rows, shortest)
+        size = max(1, shortest // minibatches)
         used = rows // size * size
         seed = self._rollout_seed(index)
         orders = [generator(seed, "shuffle", epoch).permutation(rows)[:used] for epoch in range(epochs)]
