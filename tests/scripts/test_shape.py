@@ -155,7 +155,6 @@ def test_a_folder_without_python_is_an_error(shape, tmp_path):
         shape.main([str(tmp_path)])
 
 
-@pytest.mark.skip(reason="the package is being brought within the limits; this test says when it is")
 def test_the_package_is_within_the_limits(shape):
     assert shape.main([str(ROOT / "src" / "curricle")]) == 0
 

@@ -9,7 +9,7 @@ import pytest
 from helpers.paths import ROOT
 from helpers.skips import skip_without
 
-MOST = 30
+MOST = 25
 """Files that a reader of one cycle has to open, at most."""
 
 

@@ -1,4 +1,4 @@
-"""Options: GRPO's own, how they become TRL's GRPOConfig, and which settings of TRL a user may add (`agent.trl`).
+"""Options: those of GRPO, how they become TRL's GRPOConfig, and what a user may add to it (`agent.trl`).
 
 A setting of TRL that one of our options decides is refused, and the message names our option.
 """

@@ -1,4 +1,4 @@
-"""Rollouts: how a practice is cut into them, the buffer that holds one, and generalised advantage estimation.
+"""Rollouts: the plan that cuts a practice into rollouts, the buffer that holds one, and its advantages (GAE).
 
 In: a budget; then what actors (`actors.py`) write into the buffer. Out: minibatches for the update.
 """

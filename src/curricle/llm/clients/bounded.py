@@ -1,4 +1,4 @@
-"""The one reader for what comes from outside: so many bytes, unpacked or not, so much time, so many levels of brackets.
+"""Bounded: reads what an endpoint sends within limits on its bytes, packed and unpacked, its time and its nesting.
 
 An endpoint may send without end, a byte now and then, or a few kilobytes that unpack to gigabytes. What it sends is
 read in pieces and cut where it becomes too long, bodies of errors included. Redirections are not followed: prompts and

@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible endpoint: OpenAI, vLLM, Ollama, llama.cpp, OpenRouter and the like.
+"""Endpoint: asks any server that speaks OpenAI's protocol, such as vLLM, Ollama, llama.cpp or OpenRouter.
 
 One `reply` is one HTTP request. What the endpoint does not know (structured output, a temperature, a seed) it refuses
 with a 400; it is then left out of the next request. The key is read from the environment for each request, and taken
