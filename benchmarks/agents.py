@@ -24,6 +24,7 @@ from profiles import kernels
 
 from curricle.agents.ppo import agent as ppo
 from curricle.agents.ppo.actors import Actor
+from curricle.agents.ppo.options import PPOOptions
 from curricle.worlds.crafter.world import Crafter
 
 CPU = {
@@ -62,9 +63,9 @@ def ours(
     view: str, seconds: float, changes: dict[str, Any], threads: int, watch: Stopwatch, profiled: bool
 ) -> dict[str, Any]:
     """Learn for a while, after a warm-up that compiles."""
-    world = Crafter(Crafter.Options(observation=view, threads=threads))
+    world = Crafter(Crafter.Options.model_validate({"observation": view, "threads": threads}))
     options = (GPU if torch.cuda.is_available() else CPU)[view] | changes
-    agent = ppo.PPO(world, ppo.PPOOptions(**options))
+    agent = ppo.PPO(world, PPOOptions(**options))
     watch.watch(agent, "update", "update")
     rollout = agent.options.steps * agent.options.environments
     design = [world.unaltered()]

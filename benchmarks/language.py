@@ -19,6 +19,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from profiles import kernels
 
 from curricle.agents.grpo import microbatches
 from curricle.agents.grpo.options import LearningOptions
-from curricle.agents.grpo.rollouts import Attempt
+from curricle.agents.grpo.rollouts import Attempt, DesignTask
 from curricle.agents.grpo.trainer import GRPOTrainer
 from curricle.designers.language.conditioning import requests
 from curricle.designers.language.form import Form, write
@@ -77,9 +78,7 @@ def rollouts(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[st
         sampler = Sampler(causal, kind, args.batch or args.rows)
         if on_gpu:
             sampler.copy.generation_config.eos_token_id = None
-        ways[f"sampler {kind}"] = lambda sampler=sampler: sampler.sample(
-            prompts, max_tokens=args.new, temperature=1.0, seed=0
-        )
+        ways[f"sampler {kind}"] = partial(sampler.sample, prompts, max_tokens=args.new, temperature=1.0, seed=0)
     for name, work in ways.items():
         try:
             first = timed(work, causal.device)
@@ -111,7 +110,7 @@ def updates(causal: CausalModel, options: LearningOptions, args: argparse.Namesp
 
     trainer = GRPOTrainer(causal, options, rollout)
     found = {}
-    slots = ((task, 0) for _ in range(10**9))
+    slots = (DesignTask(task, 0) for _ in range(10**9))
     for name, most in {"rows": 0.0, "packed": microbatches.MAX_WORK}.items():
         microbatches.MAX_WORK = most
         first = timed(lambda: trainer.run(slots, 1, 0, lambda *_: None), causal.device)
@@ -154,9 +153,10 @@ def writing(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[str
     found: dict[str, dict[str, float]] = {}
     for kind in ("plain", "static"):
         sampler = _Counted(causal, kind, args.written)
-        first = timed(lambda s=sampler: write(s, form, prompts, args.text, 0.7, 0), causal.device)
+        act = partial(write, sampler, form, prompts, args.text, 0.7, 0)
+        first = timed(act, causal.device)
         sampler.counted = 0
-        seconds = timed(lambda s=sampler: write(s, form, prompts, args.text, 0.7, 0), causal.device)
+        seconds = timed(act, causal.device)
         rate = sampler.counted / seconds
         found[kind] = {"steps_per_s": round(rate, 1), "seconds": round(seconds, 2), "first_s": round(first, 1)}
         base = found["plain"]["steps_per_s"]
@@ -182,8 +182,8 @@ class _Counted(Sampler):
 
 def table(file: Path) -> None:
     """The lines of a file that have all parts."""
-    names = ("plain `generate`", "static", "updates, row by row", "updates, packed", "imitation")
-    names = ("device", "trained", "`--micro`", *names, "writing, growing cache", "writing, static")
+    names = ["device", "trained", "`--micro`", "plain `generate`", "static", "updates, row by row", "updates, packed"]
+    names += ["imitation", "writing, growing cache", "writing, static"]
     print("| " + " | ".join(names) + " |")
     print("|---" * len(names) + "|")
     for row in map(json.loads, file.read_text().splitlines()):
@@ -225,7 +225,7 @@ def main() -> None:
         model=args.model, lora=args.lora, tasks_per_update=tasks, microbatch_size=args.micro, max_tokens=args.new
     )
     causal = CausalModel(options, "benchmark", 0)
-    result = {"rollouts": rollouts(causal, args), "updates": updates(causal, options, args)}
+    result: dict[str, Any] = {"rollouts": rollouts(causal, args), "updates": updates(causal, options, args)}
     result["imitation"] = imitation(causal, args)
     result["writing"] = writing(causal, args)
     if args.json:

@@ -34,8 +34,8 @@ def timed(owner: type, method: str, seconds: list[float]) -> None:
 
 def measure(world: str, cycles: int, pairs: list[str]) -> dict[str, float]:
     """Make a run and measure its parts."""
-    plain = {"world": {"id": world}, "designer": {"id": "policy"}}
-    plain["schedule"] = {"cycles": cycles, "designs": 4, "per_cycle": 24_000, "final": 0, "test_seeds": 2}  # type: ignore[dict-item]
+    plain: dict[str, Any] = {"world": {"id": world}, "designer": {"id": "policy"}}
+    plain["schedule"] = {"cycles": cycles, "designs": 4, "per_cycle": 24_000, "final": 0, "test_seeds": 2}
     chosen = config.resolve(config.override(plain, pairs))
     took = {"propose": list[float](), "learn": list[float](), "practise": list[float]()}
     for name, owner in (("propose", chosen.designer), ("learn", chosen.designer), ("practise", chosen.agent)):

@@ -4,11 +4,19 @@
     python scripts/same_bytes.py REV --only tools    some of them
 
 REV is checked out as a git worktree in a cache inside the repository's git folder, and its runs are kept there: only
-the working tree is run again the next time. Run folders are compared without timings. Their configs are compared after
-the working tree has read the old one, so renamed and removed keys count as equal where the new tree understands the old
-ones. Some runs are also killed half-way and resumed by the working tree, begun by the old tree or by the new one.
-Everything in a run folder is compared, checkpoints and exchanges included, but for `IGNORED`. Prints one line a run and
-exits with 0 only if all are equal.
+the working tree is run again the next time. Some runs are also killed half-way and resumed by the working tree: begun
+by the old tree (`-resumed`) or by the new one (`-killed`).
+
+Everything in a run folder is compared byte for byte, checkpoints and exchanges included, but for the files of
+`IGNORED`, which say when, where and how fast. There are two exceptions:
+
+- journal.jsonl: the hashes of files are left out, because not every version writes them. The files are compared.
+- config.toml: the working tree reads the old config, and the result is compared with its own config, value by value. So
+  a renamed or removed key counts as equal where the working tree understands it. A run that the old tree began keeps
+  the old keys; its config is read, too. The addresses of endpoints are not compared, because each run has another one.
+
+Prints one line a run, and below it the keys of the config that were renamed or removed. Exits with 0 only if all runs
+are equal.
 """
 
 import argparse
@@ -33,6 +41,8 @@ HERE = Path(__file__).resolve().parent
 TREE = HERE.parent
 IGNORED = {"environment.jsonl", "timings.jsonl", "tensorboard", "lock", "lost+found"}
 """Files of a run folder that say when, where and how fast."""
+UNREADABLE = "unreadable"
+"""Stands in for a config that the new tree refuses; its value is the reason."""
 KILL_AFTER = 5
 """Finished steps after which a run is killed."""
 
@@ -156,7 +166,7 @@ def _wait(process: subprocess.Popen[str]) -> None:
 
 
 def _compare(runs: Mapping[str, Mapping[str, Any]], old: Side, new: Side) -> int:
-    """Print a line a run; returns how many differ, at most 1."""
+    """Print a line a run; returns 1 if any differs, else 0."""
     pairs = [(name, name) for group in runs.values() for name in group]
     for name in _resumed(runs):
         pairs += [(name, f"{name}-resumed"), (name, f"{name}-killed")]
@@ -165,6 +175,9 @@ def _compare(runs: Mapping[str, Mapping[str, Any]], old: Side, new: Side) -> int
         problems = _differences(before, after, old, new)
         differing += bool(problems)
         print(f"{after:24} {'; '.join(problems) if problems else 'equal'}")
+        keys = [] if problems else renamed(before, after, old, new)
+        if keys:
+            print(f"  renamed or removed in the config: {', '.join(keys)}")
     return int(differing > 0)
 
 
@@ -179,16 +192,37 @@ def _differences(before: str, after: str, old: Side, new: Side) -> list[str]:
     ours = new.contents(after)
     theirs_config = theirs.pop("config.toml")
     ours_config = ours.pop("config.toml")
+    problems = file_differences(theirs, ours)
+    if theirs_config != ours_config:
+        problems += config_differences(
+            read_config(old.folder / before, old.tree, new.tree), read_config(new.folder / after, old.tree, new.tree)
+        )
+    return problems
+
+
+def renamed(before: str, after: str, old: Side, new: Side) -> list[str]:
+    """The keys of the config that only one of the two trees wrote, or wrote with another value."""
+    theirs = tomllib.loads(old.contents(before)["config.toml"].decode())
+    ours = tomllib.loads(new.contents(after)["config.toml"].decode())
+    return sorted({key for key, _ in _leaves(theirs) ^ _leaves(ours)})
+
+
+def file_differences(theirs: Mapping[str, bytes], ours: Mapping[str, bytes]) -> list[str]:
+    """Which files differ, and where."""
     problems = []
     for name in sorted(theirs.keys() | ours.keys()):
         if theirs.get(name) != ours.get(name):
             problems.append(f"{name} {_where(theirs.get(name), ours.get(name))}")
-    if theirs_config != ours_config and not after.endswith(("-resumed", "-killed")):
-        problems += _config_differences(old.folder / before, new)
-        changed = _leaves(tomllib.loads(theirs_config.decode())) ^ _leaves(tomllib.loads(ours_config.decode()))
-        if not problems:
-            print(f"  {after}: renamed or removed in the config: {', '.join(sorted(key for key, _ in changed))}")
     return problems
+
+
+def config_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    """Which values differ between two configs that the same tree has read; addresses of endpoints may."""
+    for config in (theirs, ours):
+        if UNREADABLE in config:
+            return [f"config.toml is not read: {config[UNREADABLE]}"]
+    differing = {(key, value) for key, value in _leaves(theirs) ^ _leaves(ours) if not key.endswith("base_url")}
+    return [f"config.toml: {key} = {value}" for key, value in sorted(differing)]
 
 
 def _where(theirs: bytes | None, ours: bytes | None) -> str:
@@ -203,33 +237,20 @@ def _where(theirs: bytes | None, ours: bytes | None) -> str:
     return f"differs at byte {same} (line {line}; {len(theirs)} and {len(ours)} bytes)"
 
 
-def _config_differences(run: Path, new: Side) -> list[str]:
-    """Whether the new tree reads the old tree's config as the config it made itself."""
-    place = Path(tempfile.mkdtemp(prefix="same-bytes-"))
-    try:
-        old_tree = run.parent.parent / "tree"
-        text = (run / "config.toml").read_text().replace(str(old_tree), str(new.tree))
-        (place / "config.toml").write_text(text)
-        program = (
-            "import sys, tomllib; from curricle.config import resolve; import tomli_w;"
-            "print(tomli_w.dumps(resolve(tomllib.load(open(sys.argv[1], 'rb'))).to_toml()))"
-        )
-        environment = {**os.environ, "PYTHONPATH": str(new.tree / "src")}
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(place / "config.toml")],
-            env=environment,
-            cwd=new.tree,
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            return [f"config.toml of the old tree is not read: {done.stderr.strip().splitlines()[-1]}"]
-        read = _leaves(tomllib.loads(done.stdout))
-        made = _leaves(tomllib.loads((new.folder / run.name / "config.toml").read_text()))
-        differing = {item for item in read ^ made if "base_url" not in item[0]}
-        return [f"config.toml: {key} = {value}" for key, value in sorted(differing)]
-    finally:
-        shutil.rmtree(place)
+def read_config(run: Path, old_tree: Path, new_tree: Path) -> dict[str, Any]:
+    """The config of a run as the new tree reads it: with its names of keys, and without notes on renamed ones."""
+    text = (run / "config.toml").read_text().replace(str(old_tree), str(new_tree))
+    program = (
+        "import sys, tomllib, tomli_w; from curricle.config import resolve;"
+        "print(tomli_w.dumps(resolve(tomllib.loads(sys.stdin.read())).to_toml()))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(new_tree / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=text, env=environment, cwd=new_tree, capture_output=True, text=True
+    )
+    if done.returncode:
+        return {UNREADABLE: done.stderr.strip().splitlines()[-1]}
+    return tomllib.loads(done.stdout)
 
 
 def _leaves(table: Mapping[str, Any], head: str = "") -> set[tuple[str, str]]:

@@ -4,8 +4,9 @@
     python scripts/walk.py genenv     one small language model designs tasks, another one learns to solve sums
     python scripts/walk.py envgen --markdown     the list of CONTRIBUTING.md, "One cycle, file by file"
 
-A small run is made in this process. The second of its cycles is recorded, when all is loaded and compiled. Files that
-run only inside compiled kernels are not seen; `--interpreted` runs the kernels as plain Python and shows them, too.
+A small run is made in this process. The second of its cycles is recorded, when all is loaded and compiled. The inside
+of Crafter's compiled kernels is not entered; `--interpreted` runs the kernels as plain Python and shows their files,
+too.
 """
 
 import argparse
@@ -48,6 +49,8 @@ CLOSED = (
     "worlds/crafter/worldgen/",
 )
 """Folders that a walk does not enter: what only a GPU needs, and how Crafter plays a step."""
+NAMES = {"Crafter", "Curricle"}
+"""Words that keep their capital letter at the start of a phrase."""
 CYCLE = 2
 """The cycle that is recorded."""
 
@@ -87,17 +90,30 @@ def markdown(files: list[str]) -> str:
     """The walk as a numbered list with a phrase for each file, and the files beside it."""
     walk = [file for file in files if not is_aside(file)]
     aside = [f"`{file}`" for file in sorted(files) if is_aside(file)]
+    counts = f"{len(walk)} files to read in order, then {len(aside)} to look things up in."
     lines = [f"{number}. `{file}`: {phrase(file)}" for number, file in enumerate(walk, start=1)]
-    return "\n".join([*lines, "", f"Also called: {', '.join(aside)}."])
+    return "\n".join([counts, "", *lines, "", f"To look things up in: {', '.join(aside)}."])
 
 
 def phrase(file: str) -> str:
-    """What a module is, from the first sentence of its docstring, without the word before the colon."""
+    """What a module is, from the first sentence of its docstring, in lower case.
+
+    Where the sentence has a colon, a short title before it is left out, and so is the rest after a longer one.
+    """
     text = ast.get_docstring(ast.parse((PACKAGE / file).read_text(encoding="utf-8"))) or ""
     words = " ".join(text.split("\n\n")[0].split()).replace("et al. ", "et al ")
     sentence = words.split(". ")[0].removesuffix(".").replace("et al ", "et al. ")
     label, colon, rest = sentence.partition(": ")
-    return rest if colon and len(label.split()) <= 3 else sentence
+    if not colon:
+        return uncapitalised(sentence)
+    return uncapitalised(rest if len(label.split()) <= 3 else label)
+
+
+def uncapitalised(sentence: str) -> str:
+    """A sentence without its capital letter, unless it begins with a name or an abbreviation."""
+    first = sentence.split()[0]
+    is_name = first in NAMES or (len(first) > 1 and not first[1:].islower())
+    return sentence if is_name else sentence[0].lower() + sentence[1:]
 
 
 def envgen(scratch: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="curricle-tests-")  # whi
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], True)
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # nor to a hub, from a thread that lives on
 
-settings.register_profile("same", deadline=None, derandomize=True)  # a busy machine and luck decide nothing
+settings.register_profile("same", deadline=None, derandomize=True)  # neither a busy machine nor chance decides
 settings.load_profile("same")
 
 

@@ -9,9 +9,9 @@ from helpers.paths import ROOT
 
 from curricle.config import load, override, resolve
 from curricle.designer import Designer
-from curricle.errors import CurricleError, UsageError
+from curricle.errors import CurricleError, UsageError, ValueRefused
 from curricle.loop import Schedule
-from curricle.records import Options, ValueRefused, checked
+from curricle.records import Options, checked
 from curricle.registry import find
 
 VAULT = paths.VAULT

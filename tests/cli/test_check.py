@@ -17,6 +17,7 @@ from curricle.cli import app
 from curricle.cli import check as command
 from curricle.errors import DeclarationError, WorldError
 from curricle.records import Message, Task, Verdict
+from curricle.registry import find
 from curricle.seeds import generator, is_for_test
 from curricle.world import TaskWorld, VectorWorld, WorldVector
 
@@ -28,7 +29,7 @@ class Knobs(Setting):
 
 
 class Env(gymnasium.Env):
-    """Ends after `length` steps; what it shows first, and later, is told."""
+    """Ends after `length` steps; the test says what it shows first and later."""
 
     action_space = spaces.Discrete(2)
 
@@ -67,13 +68,12 @@ def check(monkeypatch):
 
     def run(base=Small, *, steps=12, count=0, **changes):
         world = type("World", (base,), changes)
-        monkeypatch.setattr(command, "find", lambda kind, name: world if name == "it" else found(kind, name))
+        monkeypatch.setattr(command, "find", lambda kind, name: world if name == "it" else find(kind, name))
         done = CliRunner().invoke(app, ["check", "it", "--steps", str(steps), "--random", str(count)])
         if done.exception:
             raise done.exception
         return done.output
 
-    found = command.find
     return run
 
 
@@ -131,7 +131,7 @@ def test_the_last_observation_of_an_episode_is_looked_at(check):
 
 
 class Batch(WorldVector):
-    """A vector that is not made of Gymnasium's environments; its last observations are told."""
+    """A vector that is not made of Gymnasium's environments; the test says what its last observations are."""
 
     last = floats(0, 0)
 
@@ -199,7 +199,7 @@ def test_episodes_that_never_end_get_a_note(check):
     assert "no episode ended" not in check(steps=7)
 
 
-def test_luck_in_observations_alone_is_found(check):
+def test_noise_in_observations_alone_is_found(check):
     count = itertools.count()
     with pytest.raises(WorldError, match=r"same seed gave different observations in Knobs.*, first at reset: its luck"):
         check(first=lambda self: floats(0, next(count) / 1000), make=_drawing)
@@ -256,7 +256,7 @@ def test_reward_and_skills_count_the_same_steps(check):
     assert "the original: 1 episodes ended in 5 steps; reward 1, skills shown: begin 1" in check(steps=5)
 
 
-def test_a_random_setting_is_told_by_what_is_special_about_it(check):
+def test_a_random_setting_is_named_by_what_is_special_about_it(check):
     def make(self, setting):
         return Env(floats(0, NAN if setting.size > 3 else 0), self.later, ROW)
 
@@ -341,9 +341,9 @@ def test_tasks_that_never_come_are_not_waited_for(check, monkeypatch, side):
         (lambda task, said: said == "yes" and 0.6, "'yes'"),
     ],
 )
-@pytest.mark.parametrize("told", [True, False])
-def test_junk_that_is_paid_whatever_the_task_is_a_fault(check, pays, name, told):
-    more: dict[str, Any] = {} if told else {"solution": lambda self, task: ()}
+@pytest.mark.parametrize("has_solution", [True, False])
+def test_junk_that_is_paid_whatever_the_task_is_a_fault(check, pays, name, has_solution):
+    more: dict[str, Any] = {} if has_solution else {"solution": lambda self, task: ()}
     more |= {"right": lambda self, task, said: Doubles.right(self, task, said) or pays(task, said)}
     with pytest.raises(
         WorldError, match=rf"^the original: doubles-v1: score\(\) pays for {name} as an answer to every"
@@ -387,7 +387,7 @@ def test_a_solution_is_a_list_of_turns(check):
 
 
 @pytest.mark.parametrize(("why", "end"), [("", ""), ("too long", "; too long")])
-def test_a_solution_that_is_not_paid_is_told_with_the_reason_there_is(check, why, end):
+def test_a_solution_that_is_not_paid_is_reported_with_the_reason_there_is(check, why, end):
     with pytest.raises(WorldError, match=rf"of task \d+ earns 0 and shows \[\] instead of 'double'{end}$"):
         check(Doubles, score=lambda self, task, transcript: Verdict(reward=0.0, why=why))
 

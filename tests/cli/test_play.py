@@ -34,7 +34,7 @@ def test_keys_from_a_pipe_move_the_player():
     assert game.steps == 3, "an unknown key does nothing, and nothing happens after q"
 
 
-def test_the_end_of_an_episode_is_told():
+def test_the_end_of_an_episode_is_reported():
     game = Game(Crafter(), CrafterSetting(episode_length=100), 0)
     for _ in range(100):
         assert game.press(".")

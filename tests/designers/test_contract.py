@@ -15,7 +15,7 @@ def played(designs, rate):
     return [Outcome(design=d, attempts=10, successes=round(10 * rate), skills={}) for d in designs]
 
 
-def course(designer, world, cycles=3, n=4, bench=None):
+def run_cycles(designer, world, cycles=3, n=4, bench=None):
     """What a designer proposes over some cycles in which little is learnt."""
     past, proposals = [], []
     for cycle in range(1, cycles + 1):
@@ -33,7 +33,7 @@ def test_proposals_fit_every_world(cls, kind):
     if cls.id == "chatty-v1" and kind is not LADDER:
         pytest.skip("the toy's model knows the toy world only")
     world = kind()
-    for designs in course(cls(world.Setting, seed=3), world):
+    for designs in run_cycles(cls(world.Setting, seed=3), world):
         assert len(designs) == (0 if cls is NoDesigns else 4)
         for design in designs:
             world.setting(design.setting)
@@ -44,7 +44,7 @@ def test_proposals_fit_every_world(cls, kind):
 def test_proposals_are_deterministic_and_survive_a_checkpoint(cls, tmp_path):
     world = LADDER()
     first, bench = cls(world.Setting, seed=3), Bench(world)
-    whole = course(cls(world.Setting, seed=3), world, 2)
+    whole = run_cycles(cls(world.Setting, seed=3), world, 2)
     designs = first.propose(world.brief(1, 2), 4, bench)
     outcomes = played(designs, 0.2)
     first.learn(outcomes, scores(world), bench)
@@ -57,14 +57,14 @@ def test_proposals_are_deterministic_and_survive_a_checkpoint(cls, tmp_path):
 
 def test_random_changes_with_the_cycle_and_the_seed():
     world = LADDER()
-    one, two = (course(Random(world.Setting, seed=s), world) for s in (1, 2))
+    one, two = (run_cycles(Random(world.Setting, seed=s), world) for s in (1, 2))
     assert one[0] != one[1] and one[0] != two[0]
 
 
 def test_fixed_repeats_its_first_proposal():
     world = LADDER()
-    first, second, third = course(Fixed(world.Setting, seed=1), world)
-    assert first == second == third == course(Random(world.Setting, seed=1), world)[0]
+    first, second, third = run_cycles(Fixed(world.Setting, seed=1), world)
+    assert first == second == third == run_cycles(Random(world.Setting, seed=1), world)[0]
 
 
 def test_fixed_makes_so_many_variations_of_each_seed_and_takes_them_in_turn(tmp_path):
@@ -125,7 +125,7 @@ def test_random_leaves_knobs_alone_that_it_is_told_to():
 def test_easy_to_hard_walks_down_one_ranking():
     world, bench = LADDER(), Bench(LADDER())
     designer = EasyToHard(world.Setting, seed=1)
-    proposals = course(designer, world, cycles=5, bench=bench)
+    proposals = run_cycles(designer, world, cycles=5, bench=bench)
     assert bench.trials == [(16, 10_000)], "ranked once, by a validation agent that practised"
     ease = {o.design: o.skills["sums"] for o in bench.trial(designer.designs)}
     walked = [ease[design] for designs in proposals[:4] for design in designs]
@@ -136,7 +136,7 @@ def test_easy_to_hard_walks_down_one_ranking():
 def test_adversarial_takes_the_hardest_and_ranks_anew():
     world, bench = LADDER(), Bench(LADDER())
     designer = Adversarial(world.Setting, seed=1)
-    proposals = course(designer, world, bench=bench)
+    proposals = run_cycles(designer, world, bench=bench)
     assert bench.trials == [(16, None)] * 3, "ranked each cycle by the current agent"
     ease = sorted(o.skills["sums"] for o in bench.trial(designer.designs))
     assert sorted(o.skills["sums"] for o in bench.trial(proposals[0])) == ease[:4]

@@ -123,6 +123,6 @@ def test_rates_that_differ_only_by_chance_alone_are_alike():
     chi = 2 * 5**2 / (10 * 0.25)  # (k - np)^2 / np(1 - p), twice, with p = 1/2
     assert chi == 20 > 1 + 3 * np.sqrt(2) and not r.differ_only_by_chance([(0, 10), (10, 10)])
     rng, drawn = np.random.default_rng(0), 400
-    told = [r.differ_only_by_chance([(int(k), 40) for k in rng.binomial(40, 0.8, 16)]) for _ in range(drawn)]
-    assert sum(told) / drawn > 0.97
+    judged = [r.differ_only_by_chance([(int(k), 40) for k in rng.binomial(40, 0.8, 16)]) for _ in range(drawn)]
+    assert sum(judged) / drawn > 0.97
     assert not r.differ_only_by_chance([(int(k), 40) for k in rng.binomial(40, [0.8] * 14 + [0.4] * 2)])

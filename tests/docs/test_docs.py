@@ -187,9 +187,20 @@ def test_the_benchmark_of_the_policy_runs():
     assert set(found) == {"ms_a_design", "ms_an_update", "share_of_practice"} and min(found.values()) > 0
 
 
-def test_contributing_names_files_that_exist():
-    for name in re.findall(r"`((?:src|examples|tests)/[\w/.]+)`", CONTRIBUTING):
-        assert (ROOT / name).exists(), name
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("experiments/**/*.md")])
+RUN_FOLDERS = ("agent/", "model/", "lost+found/", "RUN/lost+found/")
+"""Folders of a run or of an exported agent: no page means one of the repository by these names."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_pages_name_files_and_folders_that_exist(page):
+    """Paths are below the repository, below the package, or beside the page, or in `experiments/common`."""
+    roots = [ROOT, ROOT / "src" / "curricle", page.parent]
+    if page.is_relative_to(ROOT / "experiments"):
+        roots.append(ROOT / "experiments" / "common")
+    for name in re.findall(r"`([^`\s:]+(?:\.py|/))`", page.read_text()):
+        if name not in RUN_FOLDERS:
+            assert any((root / name).exists() for root in roots), f"{page.name} names {name}, which does not exist"
 
 
 @pytest.mark.slow

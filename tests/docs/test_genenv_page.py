@@ -37,7 +37,7 @@ def test_genenv_page_runs(at_root):
         assert done.exit_code == 0, (line, done.output, done.exception)
 
 
-def test_genenv_page_names_faults_figures_and_settings_that_exist(tmp_path):
+def test_genenv_page_names_faults_metrics_and_settings_that_exist(tmp_path):
     agent, designer, fixed = find(Agent, "grpo"), find(Designer, "language"), find(Designer, "fixed")
     assert set(re.findall(r"^\| `(\w+)` \|", EXPLAINED, re.MULTILINE)) == set(language.FAULTS)
     known = {*agent.Options.model_fields, *designer.Options.model_fields, *fixed.Options.model_fields, "id"}

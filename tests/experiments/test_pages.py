@@ -5,13 +5,16 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.pages import blocks
 from helpers.paths import ROOT
 from helpers.tiny_model import tiny
+from typer.main import get_command
 
 from curricle import config
+from curricle.cli import app
 
 EXPERIMENTS = ROOT / "experiments"
 STUDIES = sorted(path.parent for path in EXPERIMENTS.glob("*/README.md"))
@@ -53,13 +56,17 @@ def test_the_tables_of_all_pages_are_what_their_commands_print(refresh, script, 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.name)
 def test_commands_of_a_study_name_options_and_scripts_that_exist(study, monkeypatch):
     monkeypatch.chdir(ROOT)
+    commands: Any = vars(get_command(app))["commands"]
     for text in blocks((study / "README.md").read_text(), "sh"):
         for line in text.strip().splitlines():
             words = shlex.split(line, comments=True)
             if words[0] == "python":
                 assert Path(words[1]).is_file(), line
+                source = Path(words[1]).read_text()
+                assert [word for word in words[2:] if word.startswith("--") and f'"{word}"' not in source] == [], line
                 continue
             assert words[:2] == ["curricle", "run"], line
+            commands["run"].make_context("run", words[2:]).close()  # refuses flags and values that `run` does not take
             pairs = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
             pairs += [f"designer.id={words[i + 1]}" for i, word in enumerate(words) if word == "--designer"]
             config.resolve(config.override(config.load(words[2]), pairs))

@@ -10,13 +10,13 @@ class Bench:
     """A context without a run: trials score a design by its first number, exchanges are kept in a list."""
 
     def __init__(self, world):
-        self.world, self.exchanges, self.trials, self.figures = world, [], [], []
+        self.world, self.exchanges, self.trials, self.metrics = world, [], [], []
 
     cycle = 1
     folder = Path("nowhere")
 
-    def report(self, figures):
-        self.figures.append(dict(figures))
+    def report(self, metrics):
+        self.metrics.append(dict(metrics))
 
     def trial(self, designs, *, episodes=12, practised=None):
         self.trials.append((len(designs), practised))

@@ -216,7 +216,7 @@ def _is_there(name: str, data: bytes, after: dict[str, bytes], lost: bytes, stat
 
 
 def _differences(run: Path, whole: Path, target: str, said: str) -> list[str]:
-    """What a run that went on has other than the whole one; a config that was changed is told instead."""
+    """What a run that went on has other than the whole one; a config that was changed is named instead."""
     theirs = contents(whole)
     ours = {name: data for name, data in contents(run).items() if name in theirs}
     if target.split("/")[0] in NOT_RESULTS | {BY_HAND}:
@@ -226,6 +226,6 @@ def _differences(run: Path, whole: Path, target: str, said: str) -> list[str]:
         old = dict(leaves(tomllib.loads(theirs.pop(CONFIG).decode())))
         new = dict(leaves(tomllib.loads(ours.pop(CONFIG).decode())))
         changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
-        untold = [key for key in changed if f"{key} was " not in said]
-        return [f"a changed config was not told: {untold}"] if untold else []
+        unnamed = [key for key in changed if f"{key} was " not in said]
+        return [f"a changed config was not named: {unnamed}"] if unnamed else []
     return [f"other bytes in {name}" for name in theirs if ours.get(name) != theirs[name]]

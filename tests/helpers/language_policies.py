@@ -9,13 +9,13 @@ from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language.form import Writer
 
 
-class Told(Bench):
+class RecordingContext(Bench):
     def __init__(self, world):
         super().__init__(world)
-        self.figures: Any = {}
+        self.metrics: Any = {}
 
-    def report(self, figures):
-        self.figures |= figures
+    def report(self, metrics):
+        self.metrics |= metrics
 
 
 def policy(**options):

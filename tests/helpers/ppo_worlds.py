@@ -120,30 +120,30 @@ class SlotVector(WorldVector):
         self.observation_space = batch_space(self.single_observation_space, count)
         self.action_space = batch_space(self.single_action_space, count)
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        self.clock, self.luck = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.clock, self.noise = np.zeros(count, np.int64), np.zeros(count, np.int64)
 
     def reset(self, *, seed=None, options=None):
-        self.luck = np.array(seed, np.int64)
-        self.clock[:] = self.luck % self.limit
+        self.noise = np.array(seed, np.int64)
+        self.clock[:] = self.noise % self.limit
         return np.zeros(self.num_envs, np.int64), {"skills": np.zeros((self.num_envs, 2), bool)}
 
     def step(self, actions):
         self.clock += 1
-        self.luck = (self.luck * 1103515245 + 12345 + np.asarray(actions)) % 2**31
+        self.noise = (self.noise * 1103515245 + 12345 + np.asarray(actions)) % 2**31
         cut, never = self.clock >= self.limit, np.zeros(self.num_envs, bool)
         self.clock[cut] = 0
         seen = np.zeros(self.num_envs, np.int64)
-        skills = np.stack([np.asarray(actions) == 1, self.luck % 3 == 0], axis=1)
+        skills = np.stack([np.asarray(actions) == 1, self.noise % 3 == 0], axis=1)
         return seen, np.ones(self.num_envs), never, cut, {"skills": skills, "final_obs": seen.copy()}
 
     def assign(self, index: int, setting: Any) -> None:
         pass
 
     def snapshot(self) -> dict[str, Any]:
-        return {"clock": self.clock.copy(), "luck": self.luck.copy()}
+        return {"clock": self.clock.copy(), "noise": self.noise.copy()}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        self.clock[:], self.luck[:] = snapshot["clock"], snapshot["luck"]
+        self.clock[:], self.noise[:] = snapshot["clock"], snapshot["noise"]
 
 
 class Slots(VectorWorld):

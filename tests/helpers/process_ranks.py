@@ -118,10 +118,10 @@ def making(about):
 def updates(about, folder):
     """Three updates, with a checkpoint after the first one; or the last two, from the first one's checkpoint."""
     agent = making(about)()
-    designs, told = [agent.world.unaltered()], []
+    designs, reported = [agent.world.unaltered()], []
 
-    def report(done, figures):
-        told.append(figures)
+    def report(done, metrics):
+        reported.append(metrics)
 
     outcomes = []
     if about.get("begin"):
@@ -135,7 +135,7 @@ def updates(about, folder):
     agent.look()
     agent.save(folder)
     agent.keep_own(folder)
-    (folder / "told.json").write_text(json.dumps([told, [one.model_dump(mode="json") for one in outcomes]]))
+    (folder / "metrics.json").write_text(json.dumps([reported, [one.model_dump(mode="json") for one in outcomes]]))
 
 
 def ended(about, folder):

@@ -50,7 +50,7 @@ class Ladder(TaskWorld):
         made = []
         for i in range(n):
             topic = setting.topic if setting.topic != "both" else ("sums", "words")[i % 2]
-            gold = {"difficulty": setting.difficulty, "luck": float(rng.random())}
+            gold = {"difficulty": setting.difficulty, "threshold": float(rng.random())}
             prompt = (Message(role="user", content=f"How able are you at {topic}?"),)
             made.append(Task(id=f"{seed}-{i}", prompt=prompt, gold=gold, skill=topic))
         return made
@@ -62,7 +62,7 @@ class Ladder(TaskWorld):
         except ValueError:
             return Verdict(reward=0.0, why="no number")
         gold: Any = task.gold
-        solved = gold["luck"] < chance(ability, gold["difficulty"])
+        solved = gold["threshold"] < chance(ability, gold["difficulty"])
         return Verdict(reward=float(solved), skills=(task.skill,) if solved else ())
 
 

@@ -39,6 +39,7 @@ from helpers.siege_replies import KEY, KEY_ENV, faults  # noqa: E402
 from curricle import config  # noqa: E402
 from curricle.errors import RunUnwritable  # noqa: E402
 from curricle.run import CONFIG  # noqa: E402
+from curricle.run.reading import parse_config  # noqa: E402
 from curricle.tracking.watcher import Watcher  # noqa: E402
 
 FULL = {"kills": 1_000, "replies": 10_000, "damage": 10_000, "disks": 1_000, "engine": 100_000_000}
@@ -161,7 +162,7 @@ def disks(place: Path, start: int) -> Iterator[tuple[int, list[str]]]:
     """A disk that is full from the n-th write on, for every n, over and over."""
     _ask_machine_once()
     whole = _bases(place)["whole"]
-    plain = config.parse_config(whole)
+    plain = parse_config(whole)
     with full_disk(place / "count", 10**9) as disk:
         config.start(config.resolve(plain), place / "count")
     number = start
@@ -229,10 +230,11 @@ def _bases(place: Path) -> dict[str, Path]:
 
 def _ask_machine_once() -> None:
     """What machine this is does not change; git and nvidia-smi take longer than all else."""
-    from curricle.run import folder as folder_module
+    from curricle.run import folder
+    from curricle.tracking.environment import environment
 
-    known = folder_module.environment({}, 1)
-    folder_module.environment = lambda config, ranks: {**known, "config": config}
+    known = environment({}, 1)
+    vars(folder)["environment"] = lambda config, ranks: {**known, "config": config}
 
 
 def table(state: State) -> str:

@@ -13,6 +13,7 @@ from helpers.killing import WARM, contents, stopped
 from curricle import config
 from curricle.errors import RunUnwritable
 from curricle.run import CONFIG
+from curricle.run.reading import parse_config
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}
 
@@ -29,7 +30,7 @@ def test_a_signal_at_any_moment(number, forks, bases, tmp_path):
     """One line, no traceback, the exit status of the signal, and a resume that ends with the same bytes."""
     rng = random.Random(int(number))
     source = tmp_path / "run.toml"
-    source.write_text(tomli_w.dumps(config.parse_config(bases["whole"])))
+    source.write_text(tomli_w.dumps(parse_config(bases["whole"])))
     folder = tmp_path / "run"
     stops = 0
     for _ in range(40):
@@ -54,7 +55,7 @@ def test_a_signal_at_any_moment(number, forks, bases, tmp_path):
 
 
 def test_a_disk_that_is_full_at_any_write(bases, tmp_path):
-    plain = config.parse_config(bases["whole"])
+    plain = parse_config(bases["whole"])
     with full_disk(tmp_path / "count", 10**9) as disk:
         config.start(config.resolve(plain), tmp_path / "count")
     assert disk.writes > 100

@@ -54,15 +54,15 @@ def test_continuous_batching_gets_room_for_the_rows_at_a_time():
     assert room.max_batch_tokens == 8192 and not _continuous_memory([], 100, batch=4)
 
 
-def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_have_ended():
+def test_decoding_in_fixed_shapes_draws_by_the_models_probabilities_and_stops_when_all_have_ended():
     model = CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0)
     with torch.no_grad():
-        odds = (model.model(torch.tensor([[5, 6, 7]])).logits[0, -1] / 0.5).softmax(-1)
+        probabilities = (model.model(torch.tensor([[5, 6, 7]])).logits[0, -1] / 0.5).softmax(-1)
     sampler = Sampler(model, "static", 64)
     drawn = [reply.ids[0] for reply in sampler.sample([[5, 6, 7]] * 600, max_tokens=1, temperature=0.5, seed=1)]
-    for token in odds.topk(3).indices.tolist():
+    for token in probabilities.topk(3).indices.tolist():
         share = drawn.count(token) / 600
-        assert abs(share - float(odds[token])) < 4 * (float(odds[token]) / 600) ** 0.5
+        assert abs(share - float(probabilities[token])) < 4 * (float(probabilities[token]) / 600) ** 0.5
     loop = sampler.decoder.loops[64, 3, 1, "sample"]
     model.ends = list(range(len(model.tokenizer)))
     quick = Sampler(model, "static", 64)
@@ -186,7 +186,7 @@ def test_without_a_compiler_decoding_goes_without_kernels(monkeypatch, caplog):
         raise subprocess.CalledProcessError(1, "gcc")
 
     layers.kernels.cache_clear()
-    monkeypatch.setattr(layers.importlib, "import_module", lambda name: SimpleNamespace(try_build=broken))
+    monkeypatch.setattr(importlib, "import_module", lambda name: SimpleNamespace(try_build=broken))
     assert layers.kernels() is None and "goes without: CalledProcessError" in caplog.text
     layers.kernels.cache_clear()
 
@@ -348,7 +348,7 @@ def test_settings_of_trl_that_ours_decide_are_refused_before_anything_is_loaded(
         ({"lr_scheduler_type": "foo"}, "refuses trl = {'lr_scheduler_type': 'foo'}: foo is not a valid"),
     ],
 )
-def test_what_trl_itself_refuses_is_told_with_the_setting(added, words):
+def test_what_trl_itself_refuses_is_reported_with_the_setting(added, words):
     if "use_vllm" in added and importlib.util.find_spec("vllm"):
         pytest.skip("vLLM is there")
     with pytest.raises(AgentError, match=re.escape(words)):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from helpers.grpo_agents import Solved, agent, scripted
-from helpers.language_policies import Told, policy
+from helpers.language_policies import RecordingContext, policy
 from helpers.sweep import quiet, scores
 from helpers.tiny_model import Pick, Steps
 
@@ -77,8 +77,10 @@ def test_the_pool_keeps_the_newest_tasks():
 def test_the_environments_pool_is_read_by_others(tmp_path):
     """Request and task as a chat, the weight beside it."""
     world, designer = Pick(), policy(text="off", aim="task", oversample=1.0)
-    designs = designer.propose(world.brief(1, 2), 2, Told(world))
-    designer.learn([Outcome(design=d, attempts=10, successes=5) for d in designs], scores(world), Told(world))
+    designs = designer.propose(world.brief(1, 2), 2, RecordingContext(world))
+    designer.learn(
+        [Outcome(design=d, attempts=10, successes=5) for d in designs], scores(world), RecordingContext(world)
+    )
     designer.save(tmp_path)
     row = loaded(tmp_path / pools.ENV)[0]
     assert row["data_source"] == "pick-v1" and row["weight"] > 1 and json.loads(row["extra_info"]["info"])["p"] == 0.5

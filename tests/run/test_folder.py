@@ -48,14 +48,14 @@ def test_what_a_run_holds(finished):
     assert environment["python"] and environment["packages"]["numpy"] and environment["cores"]
 
 
-def test_a_changed_config_is_told_and_both_are_kept(finished, caplog):
+def test_a_changed_config_is_reported_and_both_are_kept(finished, caplog):
     config.resume(finished)
     assert not caplog.records
     text = (finished / "config.toml").read_text()
     (finished / "config.toml").write_text(text.replace("epsilon = 0.1", "epsilon = 0.2"))
     config.resume(finished)
-    (told,) = (record.getMessage() for record in caplog.records)
-    assert "agent.epsilon was 0.1 and is 0.2 from here on" in told
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert "agent.epsilon was 0.1 and is 0.2 from here on" in message
     configs = [line["config"] for line in read_environment(finished)]
     assert [one["agent"]["epsilon"] for one in configs] == [0.1, 0.1, 0.2]
 
@@ -167,7 +167,7 @@ def test_an_impossible_folder_is_named(name, tmp_path):
         config.start(config.resolve(PLAIN), tmp_path / name)
 
 
-def test_figures_that_json_cannot_hold(tmp_path):
+def test_metrics_that_json_cannot_hold(tmp_path):
     with Run.create(tmp_path / "run", {}) as run:
         step = Step(cycle=1, phase="designed")
         run.metrics(step, 3, {"a/nan": float("nan"), "a/np": np.float32(0.5), "a/int": 2})

@@ -45,13 +45,13 @@ def test_the_updates_of_two_ranks_are_those_of_one(options, launched, tmp_path):
     parts = {"trl": {"fsdp": True}} if options.get("lora") else {"environment": ASKED}
     begin = {"begin": str(alone / "first"), **parts}  # what one process wrote, two read, in parts
     both.append(launched(2, updates, {**options, **begin}, tmp_path / "later"))
-    figures, outcomes = json.loads((alone / "told.json").read_text())
+    metrics, outcomes = json.loads((alone / "metrics.json").read_text())
     assert [o["attempts"] for o in outcomes] == [12, 24, 3, 3, 3] and outcomes[1]["spent"] == 24
-    assert figures[1]["practice/kl"] > 0 and 0 < figures[0]["practice/success"] < 1
+    assert metrics[1]["practice/kl"] > 0 and 0 < metrics[0]["practice/success"] < 1
     for folder in both:
-        seen, same = json.loads((folder / "told.json").read_text())
+        seen, same = json.loads((folder / "metrics.json").read_text())
         assert same == outcomes[-len(same) :], "every attempt is counted, once"
-        for mine, theirs in zip(figures[-len(seen) :], seen, strict=True):
+        for mine, theirs in zip(metrics[-len(seen) :], seen, strict=True):
             assert mine["practice/grad_norm"] == pytest.approx(theirs["practice/grad_norm"], rel=1e-3)
         near(alone, folder)
         held = [int((folder / f"held-{n}").read_text()) for n in (0, 1)]
@@ -63,7 +63,7 @@ def test_the_updates_of_two_ranks_are_those_of_one(options, launched, tmp_path):
 def test_a_hand_computed_gradient(launched, tmp_path):
     """One update of plain policy gradient: mean over all tokens of advantage times the gradient of log-probability.
 
-    At the first update the odds have not moved, so the clipped ratio is 1 and its gradient that of the log-probability.
+    The policy has not moved at the first update, so the clipped ratio is 1 with the gradient of the log-probability.
     """
     about = {"kl_coef": 0.0, "tasks_per_update": 1, "group_size": 4, "microbatch_size": 1}
     folder = launched(2, updates, about, tmp_path / "both")
@@ -80,8 +80,8 @@ def test_a_hand_computed_gradient(launched, tmp_path):
         mask = torch.tensor(one.mask)
         (-advantage * (said * mask).sum() / sum(sum(one.mask) for one in tries)).backward()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    figures, _ = json.loads((folder / "told.json").read_text())
-    assert figures[0]["practice/grad_norm"] == pytest.approx(float(norm), rel=1e-4)
+    metrics, _ = json.loads((folder / "metrics.json").read_text())
+    assert metrics[0]["practice/grad_norm"] == pytest.approx(float(norm), rel=1e-4)
     stored = safetensors.numpy.load_file(folder / "first" / "arrays.safetensors")
     for name, p in agent.causal.trained():
         np.testing.assert_allclose(stored[f"exp_avg/{name}"], 0.1 * p.grad.numpy(), rtol=1e-3, atol=1e-7, err_msg=name)

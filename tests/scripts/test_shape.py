@@ -155,9 +155,9 @@ def test_a_folder_without_python_is_an_error(shape, tmp_path):
         shape.main([str(tmp_path)])
 
 
-def test_the_package_is_within_the_limits(shape):
-    assert shape.main([str(ROOT / "src" / "curricle")]) == 0
-
-
-def test_the_script_keeps_its_own_limits(shape, capsys):
-    assert shape.main([str(ROOT / "scripts")]) == 0, capsys.readouterr().out
+def test_all_code_but_the_tests_is_within_the_limits(shape, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert shape.main([]) == 0, capsys.readouterr().out
+    printed = capsys.readouterr().out
+    for folder in ("src/curricle", "scripts", "examples", "benchmarks", "experiments"):
+        assert f"{folder}: all within the limits" in printed

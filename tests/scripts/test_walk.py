@@ -1,5 +1,6 @@
-"""The walks of CONTRIBUTING.md: the files that one cycle calls, no more and no less."""
+"""The walks of CONTRIBUTING.md are the files that one cycle calls, in the order of their first call."""
 
+import importlib
 import json
 import re
 import subprocess
@@ -17,7 +18,7 @@ def listed(heading):
     """The files of a walk, and those that stand below it."""
     section = (ROOT / "CONTRIBUTING.md").read_text().split(f"\n### {heading}\n")[1].split("\n#")[0]
     walk = re.findall(r"^\d+\. `([\w/]+\.py)`: \S", section, re.MULTILINE)
-    aside = re.findall(r"`([\w/]+\.py)`", section.split("Also called:")[1])
+    aside = re.findall(r"`([\w/]+\.py)`", section.split("To look things up in:")[1])
     return walk, aside
 
 
@@ -30,7 +31,17 @@ def test_a_walk_is_what_a_cycle_calls(heading, kind, extra):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     called = [file for file, _ in json.loads(done.stdout.splitlines()[-1])]
-    assert sorted([*walk, *aside]) == sorted(called), f"python scripts/walk.py {kind} --markdown prints the list"
+    advice = f"python scripts/walk.py {kind} --markdown prints the list"
+    assert sorted(aside) == sorted(set(called) - set(walk)), advice
+    assert walk == [file for file in called if file not in aside], advice
+
+
+@pytest.mark.parametrize("heading", ["EnvGen", "GenEnv"])
+def test_a_walk_has_the_form_that_the_script_prints(heading, monkeypatch):
+    """The counts are right, the phrases those of the docstrings, and each file stands in its list."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    printed = importlib.import_module("walk").markdown([file for part in listed(heading) for file in part])
+    assert f"\n{printed}\n" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
 @pytest.mark.parametrize("heading", ["EnvGen", "GenEnv"])

@@ -13,6 +13,7 @@ from curricle.errors import RunError, UsageError
 from curricle.records import Design, Outcome, Scores
 from curricle.run import read_records
 from curricle.views import plots as view
+from curricle.views.designs import designs as find_designs
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
 
@@ -41,7 +42,7 @@ def test_the_command_draws_three_plots(tmp_path):
 
 def test_designs_are_counted_once_over_all_parts_of_a_practice(tmp_path):
     folder = run(tmp_path / "run", "random")
-    found = view.designs(folder)
+    found = find_designs(folder)
     proposed = read_records(folder, Design)
     assert [(cycle, outcome.design) for cycle, outcome in found] == [(step.cycle, d) for step, d in proposed]
     spent = [sum(o.spent for at, o in found if at == cycle) for cycle in (1, 2, 3)]
@@ -61,14 +62,14 @@ def test_nothing_tested_yet_is_said(tmp_path):
 
 def test_a_missing_matplotlib_names_the_extra(tmp_path, monkeypatch):
     folder = run(tmp_path / "run", "random")
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match=r"curricle\[plots\]"):
         view.plots(folder, tmp_path / "out")
 
 
 def test_every_design_is_a_dot_beside_the_band(tmp_path):
     folder = run(tmp_path / "run", "policy")
-    designed = view.designs(folder)
+    designed = find_designs(folder)
     figure = view._designs(designed, {"alpha": 0.3, "k_min": 0.05}, ["sums", "words"], "run")
     band, *dots = (figure.axes[0].patches, *figure.axes[0].collections)
     assert band[0].get_bbox().y0 == pytest.approx(0.25) and band[0].get_bbox().y1 == pytest.approx(0.35)  # type: ignore[attr-defined]
@@ -101,14 +102,19 @@ def test_a_skill_has_one_colour_in_all_runs_of_its_world(skills):
 
 
 def test_plots_say_whose_they_are_and_what_they_show(tmp_path, monkeypatch):
-    figures, folder = {}, run(tmp_path / "mine", "policy")
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.update({path.stem: figure}))
+    drawn, folder = {}, run(tmp_path / "mine", "policy")
+
+    def keep(figure, path, **_):
+        path.touch()
+        drawn[path.name.split(".")[0]] = figure
+
+    monkeypatch.setattr(Figure, "savefig", keep)
     view.plots(folder, tmp_path / "out")
-    assert figures["designs"].axes[0].get_title() == "mine: designs by policy-v1"
-    legend = [text.get_text() for text in figures["designs"].axes[1].get_legend().get_texts()]
+    assert drawn["designs"].axes[0].get_title() == "mine: designs by policy-v1"
+    legend = [text.get_text() for text in drawn["designs"].axes[1].get_legend().get_texts()]
     assert legend == [name for name in ("sums", "words") if name in legend] and legend
-    assert all(axis.get_xlabel() == "cycle" for axis in figures["knobs"].axes if axis.get_visible())
-    title = figures["knobs"].get_suptitle()
+    assert all(axis.get_xlabel() == "cycle" for axis in drawn["knobs"].axes if axis.get_visible())
+    title = drawn["knobs"].get_suptitle()
     assert "dashed: the original" in title and "larger where several designs share one" in title
 
 
@@ -120,7 +126,7 @@ def test_many_cycles_stay_legible(tmp_path):
     axis = view._skills(scores, 30).axes[0]
     assert [label.get_text() for label in axis.get_xticklabels()] == ["5", "10", "15", "20", "25", "30", "final"]
     assert not axis.texts, "shades alone"
-    assert len(view._designs(view.designs(folder), {}, ["sums", "words"], "run").axes[1].get_xticks()) < 20
+    assert len(view._designs(find_designs(folder), {}, ["sums", "words"], "run").axes[1].get_xticks()) < 20
 
 
 def test_knobs_that_are_moved_most_come_first(tmp_path, monkeypatch):

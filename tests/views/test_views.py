@@ -210,7 +210,7 @@ def test_a_test_is_the_runs_own_unless_told_otherwise(world, tmp_path):
     assert "open_doors=2, dials=1" in easy
 
 
-def test_what_a_schedule_can_be_told_and_one_world_whole():
+def test_what_a_schedule_can_be_given_and_one_world_whole():
     text = said("schedule")
     assert "schedule.test_seeds = 12" in text and "log.wandb" in text
     whole = said("worlds", paths.VAULT)

@@ -36,7 +36,7 @@ def test_a_tiny_model_learns_to_say_the_right_kind_of_letter(lora, spread):
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", [0, 4])
 def test_practice_in_parts_with_a_checkpoint_between_is_practice_in_one(lora, tmp_path):
-    """Optimiser, pool and odds carry over: a second agent that loads the first one's checkpoint goes on alike."""
+    """Optimiser, pool and policy carry over: a second agent that loads the first one's checkpoint goes on alike."""
     designs = [
         Pick().unaltered(),
         Pick().unaltered().model_copy(update={"setting": Pick().setting({"letter": "b"}).values}),
@@ -88,7 +88,7 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
     options = {"learning_rate": 1e-2, "tasks_per_update": 4, "group_size": 4, "max_turns": 2}
     shares = []
     for warm in (0, 24):
-        one, told = agent(Solved(), imitation_updates=warm, **options), []
+        one, reported = agent(Solved(), imitation_updates=warm, **options), []
         shares.append(one.measure([Solved().unaltered()], [1], 16)[0].rate)
         assert one.imitated == warm
     assert shares[1] == 1.0 > shares[0]
@@ -104,9 +104,9 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
     assert all(torch.allclose(a, b, atol=1e-7) for a, (_, b) in zip(was, slow.causal.trained(), strict=True))
     assert slow.causal.optimizer.param_groups[0]["lr"] == options["learning_rate"]
     fresh = agent(Solved(), imitation_updates=2, **options)
-    fresh.practise([Solved().unaltered()], 16, seed=0, report=lambda done, seen: told.append((done, seen)))
-    assert [list(seen) for done, seen in told[:2]] == [["practice/warmed", "practice/warm_loss"]] * 2
-    assert told[0][0] == 0
+    fresh.practise([Solved().unaltered()], 16, seed=0, report=lambda done, seen: reported.append((done, seen)))
+    assert [list(seen) for done, seen in reported[:2]] == [["practice/warmed", "practice/warm_loss"]] * 2
+    assert reported[0][0] == 0
     few, asked = agent(Solved(), imitation_updates=2, imitation_tasks=3, **options), []
     draw = few.task_world.draw
 
@@ -137,20 +137,22 @@ def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
     one, other, home = agent(Solved(), **options), agent(Solved(), **options), Solved().unaltered()
     prompt = torch.tensor([[5, 6, 7]])
 
-    def odds(player):
+    def initial_logits(player):
         with torch.no_grad(), player.causal.initial() as model:
             return model(prompt).logits
 
-    cold = odds(one)
-    one.practise([home], 16, seed=0, report=lambda done, figures: seen.append(figures.get("practice/kl")))
+    cold = initial_logits(one)
+    one.practise([home], 16, seed=0, report=lambda done, metrics: seen.append(metrics.get("practice/kl")))
     assert abs(seen[-1]) < 1e-5, "the first update starts where the warm-up ended"
-    assert not torch.allclose(odds(one), cold, atol=1e-2)
+    assert not torch.allclose(initial_logits(one), cold, atol=1e-2)
     steps = {float(state["step"]) for state in one.causal.optimizer.state.values()}
     assert steps == {1.0}, "the optimiser, too, begins there"
-    one.practise([home], 64, seed=1, report=lambda done, figures: seen.append(figures.get("practice/kl")))
+    one.practise([home], 64, seed=1, report=lambda done, metrics: seen.append(metrics.get("practice/kl")))
     one.save(make(tmp_path / "one"))
     other.load(tmp_path / "one")
-    assert torch.equal(odds(one), odds(other)) and not torch.allclose(odds(one), one.causal.model(prompt).logits)
+    assert torch.equal(initial_logits(one), initial_logits(other)) and not torch.allclose(
+        initial_logits(one), one.causal.model(prompt).logits
+    )
     for player in (one, other):
         player.practise([home], 16, seed=2, report=quiet)
     weights = zip(one.causal.trained(), other.causal.trained(), strict=True)
@@ -178,7 +180,7 @@ def test_an_update_that_is_no_number_stops_the_run(how):
         one.practise([Solved().unaltered()], 8, seed=0, report=quiet)
 
 
-def test_running_out_of_memory_is_told_in_words(monkeypatch):
+def test_running_out_of_memory_is_explained_in_words(monkeypatch):
     def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
 
@@ -206,19 +208,19 @@ def test_solutions_are_needed_for_that_and_only_the_agents_own_turns_are_learnt(
 
 
 def test_what_goes_wrong_is_counted_and_stays_out_of_the_pool():
-    one, told = agent(max_turns=1), []
+    one, reported = agent(max_turns=1), []
     scripted(one, "fog", None, "", "zoo")  # right, right but endless, empty, wrong
-    (outcome,) = one.practise([Pick().unaltered()], 8, seed=0, report=lambda done, figures: told.append(figures))
+    (outcome,) = one.practise([Pick().unaltered()], 8, seed=0, report=lambda done, metrics: reported.append(metrics))
     assert [kind(word) for word in ("fog", "on and on", "zoo")] == ["a", "a", "c"]
     assert (outcome.attempts, outcome.spent, outcome.successes) == (8, 8, 2)
     assert outcome.tried == {"vowel": 8} and outcome.reward == 2
-    assert (told[-1]["practice/endless"], told[-1]["practice/empty"]) == (0.25, 0.25)
+    assert (reported[-1]["practice/endless"], reported[-1]["practice/empty"]) == (0.25, 0.25)
     (row,) = one.pool.values()
     assert row.info["attempts"] == 8 and row.completion == "fog" and row.weight == row.info["reward"]
     scripted(one, None)
     one.pool.clear()
     one.practise([Pick().unaltered()], 8, seed=0, report=quiet)
-    assert not one.pool, "no valid trace, no row"
+    assert not one.pool, "no valid attempt, no row"
 
     class Formal(Pick):
         def score(self, task, transcript):
@@ -226,8 +228,8 @@ def test_what_goes_wrong_is_counted_and_stays_out_of_the_pool():
 
     formal = agent(Formal(), max_turns=1)
     scripted(formal, "fog", "zoo")
-    formal.practise([Pick().unaltered()], 8, seed=0, report=lambda done, figures: told.append(figures))
-    assert told[-1]["practice/malformed"] == 0.5 and "practice/malformed" in told[0]
+    formal.practise([Pick().unaltered()], 8, seed=0, report=lambda done, metrics: reported.append(metrics))
+    assert reported[-1]["practice/malformed"] == 0.5 and "practice/malformed" in reported[0]
     assert [row.completion for row in formal.pool.values()] == ["zoo"], "wrong, but in the form that was asked for"
 
 
@@ -253,10 +255,10 @@ def test_a_verifier_that_breaks_down_is_counted_and_a_prompt_that_is_too_long_is
 
     caplog.set_level("WARNING", "curricle")
     for world, fault in ((Broken(), "unjudged"), (Lost(), "unjudged"), (Long(), "too_long")):
-        one, told = agent(world), {}
+        one, reported = agent(world), {}
         scripted(one, "fog")
-        (outcome,) = one.practise([world.unaltered()], 8, seed=0, report=lambda _, seen, to=told: to.update(seen))
-        assert told[f"practice/{fault}"] == 1.0 and outcome.successes == 0 and outcome.attempts == 8
+        (outcome,) = one.practise([world.unaltered()], 8, seed=0, report=lambda _, seen, to=reported: to.update(seen))
+        assert reported[f"practice/{fault}"] == 1.0 and outcome.successes == 0 and outcome.attempts == 8
     said, other = [record.getMessage() for record in caplog.records if "broke down" in record.getMessage()]
     assert said.startswith("broken-v1: score broke down: RecursionError: junk (test_agent.py, line "), "and only once"
     assert other.startswith("lost-v1: state broke down: RecursionError: where am I?")
@@ -311,10 +313,10 @@ def test_old_tasks_take_no_designs_turn():
 
 
 def test_conversations_are_practised_with_credit_by_turn():
-    one, told = agent(Steps(), step_weight=1.0, max_turns=3, learning_rate=1e-3), []
+    one, reported = agent(Steps(), step_weight=1.0, max_turns=3, learning_rate=1e-3), []
     scripted(one, "aye", "bee", "cat", "dot")
-    one.practise([Steps().unaltered()], 16, seed=0, report=lambda done, figures: told.append(figures))
-    assert told[-1]["practice/turns"] == 2.0 and told[-1]["practice/grad_norm"] > 0
+    one.practise([Steps().unaltered()], 16, seed=0, report=lambda done, metrics: reported.append(metrics))
+    assert reported[-1]["practice/turns"] == 2.0 and reported[-1]["practice/grad_norm"] > 0
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def test_replies_look_at_their_prompt_and_at_themselves():
     assert one.token_exists.tolist() == [[True, True], [True, False]] * 2
 
 
-def test_padding_looks_at_itself():
+def test_padding_attends_to_itself():
     found = pack(*rows([*TRIES, ([7] * 6, [20])] * 2), PAD)
     assert [tuple(one.ids.shape) for one in found] == [(1, 6 + 2 * 10), (1, 4 + 2 * 6), (2, 5 + 2 * 1)], "by length"
     assert all(bool(one.mask.any(-1).all()) for one in found), "a softmax over nothing is no number"
@@ -83,7 +83,7 @@ def test_long_replies_share_a_sequence_with_few_others():
 
 @pytest.mark.parametrize("lora", [0, 4])
 @pytest.mark.parametrize(("batch", "longest"), [(None, 2048), (4, 2048), (None, 12)])
-def test_odds_entropies_and_gradients_are_those_of_the_rows_one_by_one(lora, batch, longest, monkeypatch):
+def test_log_probabilities_entropies_and_gradients_are_those_of_the_rows_one_by_one(lora, batch, longest, monkeypatch):
     monkeypatch.setattr("curricle.agents.grpo.microbatches.MAX_PACKED_TOKENS", longest)
     options = LearningOptions(
         model=tiny(0.3), lora=lora, device="cpu", tasks_per_update=1, group_size=2, temperature=0.7
@@ -101,13 +101,13 @@ def test_odds_entropies_and_gradients_are_those_of_the_rows_one_by_one(lora, bat
     causal.model.register_forward_pre_hook(count, with_kwargs=True)
     for packs in (True, False):
         monkeypatch.setattr("curricle.agents.grpo.trainer.supports_packing", lambda model, packs=packs: packs)
-        odds, entropies, _ = trainer._get_per_token_logps_and_entropies(
+        log_probs, entropies, _ = trainer._get_per_token_logps_and_entropies(
             causal.model, ids, seen, keep, batch, compute_entropy=True
         )
-        slope = torch.arange(odds.numel()).view_as(odds).sin() * seen[:, -keep:]
+        weights = torch.arange(log_probs.numel()).view_as(log_probs).sin() * seen[:, -keep:]
         parameters = [p for _, p in causal.trained()]
-        grads = torch.autograd.grad((odds * slope + 0.1 * entropies * slope).sum(), parameters)
-        found.append([odds.detach(), entropies.detach(), *grads])
+        grads = torch.autograd.grad((log_probs * weights + 0.1 * entropies * weights).sum(), parameters)
+        found.append([log_probs.detach(), entropies.detach(), *grads])
     assert bool((found[0][0] != 0).any())
     for one, other in zip(*found, strict=True):
         assert torch.allclose(one, other, atol=2e-5, rtol=1e-4)
@@ -134,16 +134,16 @@ def test_an_update_is_the_same_packed_or_not(monkeypatch):
         task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
         trainer.run(((task, 0) for _ in range(100)), 2, 0, recorder(metrics))
         found.append([metrics, [p.detach().clone() for _, p in causal.trained()]])
-    (told, after), (told_plainly, after_plainly) = found
-    for figures, plain in zip(told, told_plainly, strict=True):
-        assert figures == pytest.approx(plain, rel=1e-3, abs=1e-5)
+    (metrics, after), (plain_metrics, after_plainly) = found
+    for one, plain in zip(metrics, plain_metrics, strict=True):
+        assert one == pytest.approx(plain, rel=1e-3, abs=1e-5)
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(after, after_plainly, strict=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("loss", "entropy"), [("dapo", 0.5), ("grpo", 0.0)])
 def test_an_update_is_the_same_in_one_part_or_in_several(loss, entropy):
-    """TRL takes a mean of entropy over each part, and one of figures over parts; here parts weigh what they hold."""
+    """TRL takes a mean of entropy over each part, and one of metrics over parts; here parts weigh what they hold."""
     found = []
     for micro in (8, 4, 1):
         about = {
@@ -160,12 +160,12 @@ def test_an_update_is_the_same_in_one_part_or_in_several(loss, entropy):
         trainer.run(((task, 0) for _ in range(100)), 2, 0, recorder(metrics))
         found.append([[p.detach().clone() for _, p in causal.trained()], metrics])
         assert trainer.entropy_coef == entropy
-    (weights, told), *others = found
+    (weights, metrics), *others = found
     for other, said in others:
         assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(weights, other, strict=True))
-        for figures, theirs in zip(told, said, strict=True):
+        for ours, theirs in zip(metrics, said, strict=True):
             names = ("kl", "entropy", "clipped", "grad_norm") if loss == "dapo" else ("grad_norm",)
-            assert {n: figures[n] for n in names} == pytest.approx({n: theirs[n] for n in names}, rel=1e-3, abs=1e-6)
+            assert {n: ours[n] for n in names} == pytest.approx({n: theirs[n] for n in names}, rel=1e-3, abs=1e-6)
 
 
 def test_parts_have_whole_groups_of_like_length_and_about_as_many_tokens():

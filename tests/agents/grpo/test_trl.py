@@ -124,10 +124,10 @@ def test_a_server_of_vllm_draws_for_trl():
             said = [one.causal.tokenizer("abc"[n % 3])["input_ids"] + one.causal.ends[:1] for n in range(len(prompts))]
             return None, said, [[[-1.0]] * len(ids) for ids in said], None
 
-    one, told = agent(sampler="trl", learning_rate=1e-3), []
+    one, reported = agent(sampler="trl", learning_rate=1e-3), []
     one.trainer.use_vllm, one.trainer.vllm_generation, one.trainer._last_loaded_step = True, Server(), -1
-    (outcome,) = one.practise([Pick().unaltered()], 16, seed=0, report=lambda done, figures: told.append(figures))
-    assert outcome.successes == 4 and told[-1]["practice/grad_norm"] > 0
+    (outcome,) = one.practise([Pick().unaltered()], 16, seed=0, report=lambda done, metrics: reported.append(metrics))
+    assert outcome.successes == 4 and reported[-1]["practice/grad_norm"] > 0
     with pytest.raises(AgentError, match="vllm_importance_sampling_correction"):
         agent(sampler="trl", trl={"vllm_importance_sampling_correction": True})
 

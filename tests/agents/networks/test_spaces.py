@@ -8,7 +8,8 @@ from helpers.ppo_worlds import Armed
 from helpers.sweep import quiet
 
 from curricle.agents.networks.spaces import input_specs, split_observations
-from curricle.agents.ppo.agent import PPO, PPOOptions
+from curricle.agents.ppo.agent import PPO
+from curricle.agents.ppo.options import PPOOptions
 from curricle.errors import AgentError, WorldError
 
 SMALL = {"environments": 4, "steps": 8, "minibatches": 2, "hidden": 8, "channels": (4,), "blocks": 0}
@@ -115,7 +116,7 @@ def test_a_world_that_shows_what_it_did_not_declare_is_named(space, shown, said,
 
 
 @pytest.mark.slow
-def test_many_states_can_be_told_apart():
+def test_many_states_can_be_distinguished():
     """A bandit of a hundred states: which action is right follows no order."""
     right = np.random.default_rng(0).integers(2, size=100)
 

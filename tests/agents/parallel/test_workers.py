@@ -29,7 +29,7 @@ def test_a_worker_that_fails_is_heard(processes):
         workers.run_workers(3, faulty, processes=processes)
 
 
-def test_a_worlds_own_errors_are_told_from_a_lost_worker():
+def test_a_worlds_own_errors_are_distinguished_from_a_lost_worker():
     """A simulator that loses its server is no worker that was killed; memory that runs out in a worker is named."""
 
     def faulty(error, group):

@@ -5,7 +5,8 @@ import torch
 from helpers.sweep import quiet
 
 from curricle.agents.ppo.actors import Actor, PolicyStep
-from curricle.agents.ppo.agent import PPO, PPOOptions
+from curricle.agents.ppo.agent import PPO
+from curricle.agents.ppo.options import PPOOptions
 from curricle.agents.ppo.rollout import RolloutBuffer
 from curricle.worlds.crafter import Crafter
 from curricle.worlds.crafter.env import CrafterVector

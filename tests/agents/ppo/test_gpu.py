@@ -9,7 +9,8 @@ from helpers.sweep import VAULT, quiet
 
 from curricle.agents.distill.agent import Distill, DistillOptions
 from curricle.agents.networks.encoders import Pixels
-from curricle.agents.ppo.agent import PPO, PPOOptions
+from curricle.agents.ppo.agent import PPO
+from curricle.agents.ppo.options import PPOOptions
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 SMALL: dict[str, Any] = {

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from curricle import config
 from curricle.agents.ppo.actors import estimate_values
-from curricle.agents.ppo.agent import PPO, PPOOptions, clipped_loss
+from curricle.agents.ppo.agent import PPO, clipped_loss
+from curricle.agents.ppo.options import PPOOptions
 from curricle.agents.ppo.rollout import gae
 from curricle.agents.random import RandomAgent
 from curricle.errors import AgentError, RunDamaged

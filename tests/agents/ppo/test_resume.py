@@ -1,6 +1,7 @@
 """A resumed PPO ends with the bytes of one that was never interrupted, whoever its workers are."""
 
 import multiprocessing
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from helpers.ppo_worlds import Slots, saved
 from helpers.sweep import VAULT, quiet
 
 from curricle import config
-from curricle.agents.parallel import workers
-from curricle.agents.ppo.agent import PPO, PPOOptions
+from curricle.agents.ppo.agent import PPO
+from curricle.agents.ppo.options import PPOOptions
 from curricle.records import Design
 
 SMALL: dict[str, Any] = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 32}
@@ -52,7 +53,7 @@ def test_episodes_go_on_from_one_call_to_the_next():
 def test_threads_and_processes_give_the_same_bytes(world, tmp_path, monkeypatch):
     agents = [PPO(world(), PPOOptions(**SMALL, workers=2)) for _ in range(2)]
     agents[0].practise(designs(world()), 200, seed=0, report=quiet)
-    monkeypatch.setattr(workers.sys, "platform", "elsewhere")
+    monkeypatch.setattr(sys, "platform", "elsewhere")
     agents[1].practise(designs(world()), 200, seed=0, report=quiet)
     assert saved(agents[0], tmp_path / "a") == saved(agents[1], tmp_path / "b")
 

@@ -1,7 +1,7 @@
 """What the environment policy may not write again, and what stands in for it."""
 
 import pytest
-from helpers.language_policies import Told, policy, script, writing
+from helpers.language_policies import RecordingContext, policy, script, writing
 from helpers.tiny_model import Pick, tiny
 
 from curricle.designers.language import Language, LanguageOptions
@@ -18,9 +18,9 @@ def test_copies_of_the_seed_are_dropped_and_the_fallback_is_the_seed():
 
     world, designer = Seeded(), policy(oversample=1.0, max_rounds=2, text="required", aim="task")
     script(designer, {"note": "Say a letter, please, number 1"}, {"note": "something quite different for once"})
-    told = Told(world)
-    designs = designer.propose(world.brief(1, 2), 2, told)
-    assert told.figures["design/duplicate"] == 2.0
+    context = RecordingContext(world)
+    designs = designer.propose(world.brief(1, 2), 2, context)
+    assert context.metrics["design/duplicate"] == 2.0
     assert [d.setting["note"] for d in designs] == [
         "something quite different for once",
         "say a letter please, number 1",
@@ -33,13 +33,16 @@ def test_a_text_of_an_earlier_cycle_is_a_copy_also_after_a_restart(tmp_path):
     world, designer = Pick(), policy(oversample=1.0, max_rounds=1, text="required")
     first, second = ({"note": f"tell me about {what} now please"} for what in ("the moon", "our sun"))
     script(designer, first)
-    designer.propose(world.brief(1, 3), 1, Told(world))
+    designer.propose(world.brief(1, 3), 1, RecordingContext(world))
     designer.save(tmp_path)
     again = policy(oversample=1.0, max_rounds=1, text="required")
     again.load(tmp_path)
     for one in (designer, again):
         script(one, first, second)
-        assert [d.by for d in one.propose(world.brief(2, 3), 2, Told(world))] == ["", "language-v1 fallback"]
+        assert [d.by for d in one.propose(world.brief(2, 3), 2, RecordingContext(world))] == [
+            "",
+            "language-v1 fallback",
+        ]
         assert [row.info["fault"] for row in one.rows] == ["", "duplicate", ""]
         assert one.rows[1].info["why"] == "a copy of an earlier text"
 
@@ -63,20 +66,20 @@ def test_nothing_that_a_request_has_shown_is_new(note, tmp_path):
     options = {"oversample": 1.0, "max_rounds": 1, "text": "required", "aim": "task"}
     world, designer = Seeded(), policy(**options)
     script(designer, {"note": "completely new words of mine"})
-    designer.propose(world.brief(1, 2), 1, Told(world))
+    designer.propose(world.brief(1, 2), 1, RecordingContext(world))
     designer.save(tmp_path)
     again = policy(**options)
     again.load(tmp_path)
     for one in (designer, again):
         script(one, {"note": note})
-        (design,) = one.propose(world.brief(2, 2), 1, Told(world))
+        (design,) = one.propose(world.brief(2, 2), 1, RecordingContext(world))
         assert one.rows[-1].info["fault"] == "duplicate" and design.by == "language-v1 fallback"
 
 
 def test_no_seed_stands_in_twice_before_all_have():
     world, designer = Seeded(), policy(oversample=1.0, max_rounds=1, text="required", aim="task")
     designer._write = lambda asked, seed: [writing(designer, "endless") for _ in asked]
-    notes = [d.setting["note"] for d in designer.propose(world.brief(1, 2), 4, Told(world))]
+    notes = [d.setting["note"] for d in designer.propose(world.brief(1, 2), 4, RecordingContext(world))]
     assert len(set(notes[:2])) == len(set(notes[2:])) == 2
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers.language_policies import Told, policy, script, writing
+from helpers.language_policies import RecordingContext, policy, script, writing
 from helpers.sweep import LADDER, WORLDS, Bench, scores
 from helpers.tiny_model import Pick, tiny
 
@@ -69,8 +69,8 @@ def test_a_random_model_is_held_to_the_form_and_every_choice_can_come(causal):
     assert [w.values for w in again] == [w.values for w in writers], "the seed decides"
 
 
-def test_choices_have_the_odds_the_model_gives_them(causal):
-    """Fed in runs, rows at their own pace and padded, the odds are those of the plain model."""
+def test_choices_have_the_probabilities_the_model_gives_them(causal):
+    """Fed in runs, rows at their own pace and padded, the probabilities are those of the plain model."""
     knobs = [k for k in Pick.Setting.knobs() if k.name == "letter"]
     form = Form(knobs, causal.tokenizer, causal.ends)
     prompt = [5, 6, 7]
@@ -81,9 +81,9 @@ def test_choices_have_the_odds_the_model_gives_them(causal):
     ]
     with torch.no_grad():
         scores = causal.model(torch.tensor([prompt + shared])).logits[0, -1]
-    odds = torch.stack([scores[tokens[len(shared)]] for tokens in ways.values()]).softmax(0)
+    probabilities = torch.stack([scores[tokens[len(shared)]] for tokens in ways.values()]).softmax(0)
     drawn = [w.values["letter"] for w in write(Sampler(causal), form, [prompt, [9, 9, 9, 9, 9]] * 1500, 8, 1.0, 3)][::2]
-    assert common and [drawn.count(v) / 1500 for v in ways] == pytest.approx(odds.tolist(), abs=0.05)
+    assert common and [drawn.count(v) / 1500 for v in ways] == pytest.approx(probabilities.tolist(), abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -120,14 +120,14 @@ def test_what_is_dropped_is_counted_and_recorded_with_its_reason():
     world, designer = Pick(), policy(oversample=1.0, max_rounds=1, text="required")
     same = {"note": "the very same words once more"}
     script(designer, {"letter": "b"} | same, {"letter": "c"} | same, "hostile", {"most": 99})
-    told = Told(world)
-    designs = designer.propose(world.brief(1, 2), 4, told)
+    context = RecordingContext(world)
+    designs = designer.propose(world.brief(1, 2), 4, context)
     assert [row.prompt for row in designer.rows] == designer.prompts(world.brief(1, 2), 4)
     assert [d.by for d in designs] == ["", *["language-v1 fallback"] * 3]
     assert all("nothing usable was written" in d.changed[0] for d in designs[1:])
-    found = {fault: told.figures[f"design/{fault}"] for fault in FAULTS}
+    found = {fault: context.metrics[f"design/{fault}"] for fault in FAULTS}
     assert found == dict.fromkeys(FAULTS, 0.0) | {"duplicate": 1.0, "hostile": 1.0, "refused": 1.0}
-    assert told.figures["design/fallback"] == 3.0 and told.figures["design/total"] == 4.0
+    assert context.metrics["design/fallback"] == 3.0 and context.metrics["design/total"] == 4.0
     assert [row.info["fault"] for row in designer.rows] == ["", "duplicate", "hostile", "refused"]
     assert "most = 99 is not allowed" in designer.rows[3].info["why"]
 
@@ -140,10 +140,10 @@ def test_knobs_may_be_left_alone_and_settings_without_text_may_come_again():
     assert designer.form.write(world.original.values) == "most: 3\n"
     assert "letter" not in designer.prompts(world.brief(1, 2), 1)[0][0].content.split("Knobs:")[1]
     designer._write = lambda asked, seed: [writing(designer, {"most": 4}) for _ in asked]
-    designs = designer.propose(world.brief(1, 2), 3, Told(world))
+    designs = designer.propose(world.brief(1, 2), 3, RecordingContext(world))
     assert [dict(d.setting) for d in designs] == [{"letter": "c", "most": 4, "note": ""}] * 3
     designer._write = lambda asked, seed: [writing(designer, "endless") for _ in asked]
-    designs = designer.propose(world.brief(1, 2), 8, Told(world))
+    designs = designer.propose(world.brief(1, 2), 8, RecordingContext(world))
     assert {d.setting["letter"] for d in designs} == {"c"} and len({d.setting["most"] for d in designs}) > 1
     with pytest.raises(UsageError, match=r"leave = 'lettre': there is no such knob.*letter"):
         policy(leave=("lettre",))
@@ -158,31 +158,33 @@ def test_a_text_of_the_original_may_stay_in_every_design():
     original = Pick.Setting(note="all answers are letters")
     world, designer = Pick(original=original), policy(oversample=1.0, max_rounds=1)
     script(designer, {"note": original.note})
-    designs = designer.propose(world.brief(1, 3), 3, Told(world))
+    designs = designer.propose(world.brief(1, 3), 3, RecordingContext(world))
     assert [d.by for d in designs] == [""] * 3 and designer.rows[-1].info["fault"] == ""
 
 
 def test_equal_designs_are_counted_and_fallbacks_are_not_its_success():
-    world, designer, told = Pick(), policy(oversample=1.0, max_rounds=1, text="off"), Told(Pick())
+    world, designer, context = Pick(), policy(oversample=1.0, max_rounds=1, text="off"), RecordingContext(Pick())
     designer._write = lambda asked, seed: [
         writing(designer, v) for v in ({"letter": "b", "most": 4}, {"letter": "b", "most": 4}, "endless", "hostile")
     ]
-    designs = designer.propose(world.brief(1, 3), 4, told)
-    assert told.figures["design/near_duplicates"] == 0.25, "one of four repeats another; what is not whole repeats none"
+    designs = designer.propose(world.brief(1, 3), 4, context)
+    assert context.metrics["design/near_duplicates"] == 0.25, (
+        "one of four repeats another; what is not whole repeats none"
+    )
     successes = [10, 5, 0, 0]
     outcomes = [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, successes, strict=True)]
-    designer.learn(outcomes, scores(world), told)
-    assert told.figures["design/success"] == 0.75 and told.figures["design/unsolved"] == 0.0
+    designer.learn(outcomes, scores(world), context)
+    assert context.metrics["design/success"] == 0.75 and context.metrics["design/unsolved"] == 0.0
 
 
 def test_cycles_in_which_nothing_can_be_used_or_learnt_are_remarked_on(caplog):
-    world, designer, told = Pick(), policy(oversample=1.0, max_rounds=1, text="off", n=10), Told(Pick())
+    world, designer, context = Pick(), policy(oversample=1.0, max_rounds=1, text="off", n=10), RecordingContext(Pick())
     designer._write = lambda asked, seed: [writing(designer, v) for v in ("endless", "hostile", "endless")]
-    assert all(design.by for design in designer.propose(world.brief(1, 3), 3, told))
+    assert all(design.by for design in designer.propose(world.brief(1, 3), 3, context))
     designer._write = lambda asked, seed: [writing(designer, {"letter": v}) for v in "bc"]
     for cycle in (2, 3):
-        designs = designer.propose(world.brief(cycle, 3), 2, told)
-        designer.learn([Outcome(design=d, attempts=4, successes=2) for d in designs], scores(world), told)
+        designs = designer.propose(world.brief(cycle, 3), 2, context)
+        designer.learn([Outcome(design=d, attempts=4, successes=2) for d in designs], scores(world), context)
     said = [record.getMessage() for record in caplog.records]
     assert said[0] == "language-v1: none of 3 candidates could be used: 2 endless, 1 hostile"
     assert said[1].startswith("language-v1: no design had n = 10 attempts, but 4 at the most, so nothing is learnt")
@@ -207,30 +209,32 @@ def narrow(steps=12, **options):
     return designer
 
 
-def asked_for(designer, cycle, told):
+def asked_for(designer, cycle, context):
     """The letters of one cycle; only c is solved at all, half of the time."""
-    designs = designer.propose(Pick().brief(cycle, 9), 16, told)
+    designs = designer.propose(Pick().brief(cycle, 9), 16, context)
     letters = "".join(d.setting["letter"] for d in designs)
     outcomes = [Outcome(design=d, attempts=10, successes=5 if d.setting["letter"] == "c" else 0) for d in designs]
-    designer.learn(outcomes, scores(Pick()), told)
+    designer.learn(outcomes, scores(Pick()), context)
     return letters
 
 
 @pytest.mark.slow
 def test_a_policy_that_writes_what_nobody_solves_finds_its_way_out(tmp_path):
-    found, still, told = narrow(), narrow(explore=0.0), Told(Pick())
-    assert asked_for(found, 1, told) == "a" * 16 and told.figures["design/stuck"] == 1
+    found, still, context = narrow(), narrow(explore=0.0), RecordingContext(Pick())
+    assert asked_for(found, 1, context) == "a" * 16 and context.metrics["design/stuck"] == 1
     found.save(tmp_path)
     found = narrow()
     found.load(tmp_path)
     assert found.stuck == 1, "known after a restart"
-    asked_for(found, 2, told)
-    assert told.figures["design/wider"] == 8 and [row.info["wider"] for row in found.rows[-2:]] == [0.0, 1.0]
+    asked_for(found, 2, context)
+    assert context.metrics["design/wider"] == 8 and [row.info["wider"] for row in found.rows[-2:]] == [0.0, 1.0]
     assert "of no use to it" in found.rows[-1].prompt[0].content
-    letters = [asked_for(found, cycle, told) for cycle in range(3, 17)]
+    letters = [asked_for(found, cycle, context) for cycle in range(3, 17)]
     assert set("".join(letters[:2])[1::2]) == set("abc"), "the model it began as writes every second one"
-    assert letters[-1].count("c") > 8 and told.figures["design/stuck"] == 0 == told.figures["design/wider"], letters
-    assert {asked_for(still, cycle, told) for cycle in range(1, 17)} == {"a" * 16}, "without it, it stands still"
+    assert letters[-1].count("c") > 8 and context.metrics["design/stuck"] == 0 == context.metrics["design/wider"], (
+        letters
+    )
+    assert {asked_for(still, cycle, context) for cycle in range(1, 17)} == {"a" * 16}, "without it, it stands still"
 
 
 def test_a_warm_start_shows_what_seed_tasks_look_like(caplog):
@@ -240,19 +244,19 @@ def test_a_warm_start_shows_what_seed_tasks_look_like(caplog):
         def examples(self, cycle):
             return [self.setting({"letter": letter, "note": f"note {letter}"}).values for letter in "abc"]
 
-    world, told = Seeded(), Told(Pick())
+    world, context = Seeded(), RecordingContext(Pick())
     cold, warm = policy(max_rounds=1), policy(max_rounds=1, imitation_passes=20, learning_rate=1e-2, learn=False)
     with caplog.at_level("INFO", "curricle"):
         for designer in (cold, warm):
-            designer.propose(world.brief(1, 2), 2, told)
+            designer.propose(world.brief(1, 2), 2, context)
     passes = [record.args[1:3] for record in caplog.records if "over the seed tasks" in record.msg]
     assert passes == [(number, 20) for number in range(1, 21)], "how far it is can be seen meanwhile"
     assert not warm.causal.optimizer.state, "its own learning begins anew"
     seeds = [Example([5, 6], warm.form.tokens(values), 1.0) for values in world.examples(1)]
     before, after = (update(d.causal, seeds, 0.0, 1.0, 8)["loss"] for d in (cold, warm))
-    assert after < before - 1 and told.figures["design/warm_loss"] > 0
+    assert after < before - 1 and context.metrics["design/warm_loss"] > 0
     weights = {name: p.detach().clone() for name, p in warm.causal.trained()}
-    warm.propose(world.brief(2, 2), 2, told)
+    warm.propose(world.brief(2, 2), 2, context)
     assert all(torch.equal(weights[name], p) for name, p in warm.causal.trained()), "the first cycle only"
 
 
@@ -263,7 +267,7 @@ def test_without_texts_there_is_no_seed_to_vary_and_the_knobs_are_shown():
 
     designer, brief = policy(max_rounds=1, text="off", imitation_passes=3), Seeded().brief(1, 2)
     weights = {name: p.detach().clone() for name, p in designer.causal.trained()}
-    designs = designer.propose(brief, 2, Told(Pick()))
+    designs = designer.propose(brief, 2, RecordingContext(Pick()))
     assert all(torch.equal(weights[name], p) for name, p in designer.causal.trained()), "nothing to be shown"
     words = designer.rows[0].prompt[0].content
     assert "Knobs:" in words and "note a" not in words and {d.setting["note"] for d in designs} == {""}
@@ -287,29 +291,29 @@ def test_requests_tell_how_the_agent_did(causal):
 def test_the_policy_learns_to_write_what_is_half_solved():
     """The agent solves one letter always, one never, one half of the time: the policy comes to ask for the third."""
     rates = {"a": 0.0, "b": 0.5, "c": 1.0}
-    world, share, told = Pick(), [], Told(Pick())
+    world, share, context = Pick(), [], RecordingContext(Pick())
     designer = policy(
         learning_rate=2e-2, text="off", kl_coef=0.0, max_kl=0.2, aim="task", p_over="task", epochs=2, oversample=1.0
     )
     for cycle in range(1, 9):
-        designs = designer.propose(world.brief(cycle, 8), 16, told)
+        designs = designer.propose(world.brief(cycle, 8), 16, context)
         outcomes = [Outcome(design=d, attempts=10, successes=int(10 * rates[d.setting["letter"]])) for d in designs]
         written = [row for row in designer.rows if row.info["cycle"] == cycle]
         share.append(sum(row.truth["letter"] == "b" for row in written) / len(written))
-        designer.learn(outcomes, scores(world), told)
+        designer.learn(outcomes, scores(world), context)
     assert share[0] < 0.55 and sum(share[-2:]) / 2 > 0.75, share
-    assert 0 < told.figures["design/kl_step"] <= 0.2 and told.figures["design/kept"] > 0
+    assert 0 < context.metrics["design/kl_step"] <= 0.2 and context.metrics["design/kept"] > 0
 
 
 def test_what_is_written_often_does_not_crowd_out_what_is_as_good():
     """Two letters are half solved, and the policy begins with nearly nothing but one of them."""
-    world, told, share = Pick(), Told(Pick()), []
+    world, context, share = Pick(), RecordingContext(Pick()), []
     designer = narrow(temperature=1.0, steps=5)
     for cycle in range(1, 13):
-        designs = designer.propose(world.brief(cycle, 12), 16, told)
+        designs = designer.propose(world.brief(cycle, 12), 16, context)
         share.append(sum(d.setting["letter"] == "b" for d in designs) / 16)
         outcomes = [Outcome(design=d, attempts=10, successes=5 * (d.setting["letter"] != "c")) for d in designs]
-        designer.learn(outcomes, scores(world), told)
+        designer.learn(outcomes, scores(world), context)
     assert share[0] < 0.2 and 0.25 < sum(share[-4:]) / 4 < 0.75, share
 
 
@@ -318,22 +322,22 @@ def test_designs_that_are_all_too_easy_do_not_teach_more_of_the_same():
     world = Pick()
 
     def cycle(designer, number, successes):
-        told, before = Told(world), [p.detach().clone() for _, p in designer.causal.trained()]
-        designs = designer.propose(world.brief(number, 3), 4, told)
+        context, before = RecordingContext(world), [p.detach().clone() for _, p in designer.causal.trained()]
+        designs = designer.propose(world.brief(number, 3), 4, context)
         designs = [  # equal ones would be counted together
             Design(setting={**d.setting, "most": 1 + i}) for i, d in enumerate(designs)
         ]
         outcomes = [Outcome(design=d, attempts=20, successes=k) for d, k in zip(designs, successes, strict=True)]
-        designer.learn(outcomes, scores(world), told)
+        designer.learn(outcomes, scores(world), context)
         moved = any(not torch.equal(a, b) for a, (_, b) in zip(before, designer.causal.trained(), strict=True))
-        return moved, told.figures
+        return moved, context.metrics
 
     fresh = policy(learning_rate=1e-2, text="off", replay_ratio=1.0)
     assert cycle(fresh, 1, (19, 18, 20, 19))[0] is False
-    moved, figures = cycle(fresh, 2, (10, 9, 20, 19))
-    assert moved and figures["design/kept"] == 2
-    moved, figures = cycle(fresh, 3, (19, 18, 20, 19))
-    assert moved and figures["design/kept"] == 0 and figures["design/updates"] == 1
+    moved, metrics = cycle(fresh, 2, (10, 9, 20, 19))
+    assert moved and metrics["design/kept"] == 2
+    moved, metrics = cycle(fresh, 3, (19, 18, 20, 19))
+    assert moved and metrics["design/kept"] == 0 and metrics["design/updates"] == 1
     assert [row.info["cycle"] for row in fresh.rows if row.weight > 0] == [2, 2]
 
 

@@ -51,8 +51,8 @@ def test_the_ablations_are_settings(designer, tmp_path):
     if designer["id"] != "fixed":  # what was written then was of no use, and fallbacks stand in for it
         assert len(shown["design/success"]) == len(shown["design/in_band"]) == len(shown["design/alarm"]) == 2
     if designer["id"] == "language":
-        told = [f"{line['design/success']:.3g}" for line in lines if "design/success" in line]
-        assert shown["design/success"] == told, "the designer counts as the records do"
+        recorded = [f"{line['design/success']:.3g}" for line in lines if "design/success" in line]
+        assert shown["design/success"] == recorded, "the designer counts as the records do"
 
 
 def rows(folder):
@@ -70,7 +70,7 @@ def test_what_to_watch_is_counted_from_the_records(tmp_path):
     designer = {"id": "fixed-v1", "of_options": {"alpha": 0.4, "k_min": 0.1}}
     names = {"world": {"id": "pick-v1"}, "designer": designer, "agent": {"id": "grpo-v1"}, "seed": 1}
     written, stood_in = Design(setting={}, by="fixed-v1"), Design(setting={}, by="language-v1 fallback")
-    with Run.create(folder, names | {"schedule": schedule}) as run:
+    with Run.create(folder, names | {"schedule": schedule, "original": {}}) as run:
         for cycle in range(1, 8):
             k = [1, 1, 2, 4, 4, 5, 10][cycle - 1]
             for part in (0, 1):  # 2k of 20, all of 20, and of the fallback none
@@ -104,8 +104,8 @@ def test_the_static_environment_keeps_what_was_dropped_and_why(tmp_path):
     config.start(config.resolve(run(static)), tmp_path / "run")
     rows = pools.read(read_checkpoint(tmp_path / "run", "designer") / "of" / pools.ENV)
     assert {row.info["cycle"] for row in rows} == {1} and any(row.info["why"] for row in rows)
-    (figures,) = [line for line in read_metrics(tmp_path / "run") if "design/candidates" in line]
-    assert figures["design/candidates"] == len(rows), "written once"
+    (metrics,) = [line for line in read_metrics(tmp_path / "run") if "design/candidates" in line]
+    assert metrics["design/candidates"] == len(rows), "written once"
 
 
 @pytest.mark.slow

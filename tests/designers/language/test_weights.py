@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.language_policies import Told, script
+from helpers.language_policies import RecordingContext, script
 from helpers.language_policies import policy as picking
 from helpers.sweep import scores
 from helpers.tiny_model import Pick, tiny
@@ -67,23 +67,23 @@ def test_one_p_for_the_batch_is_learnt_if_it_is_in_the_band():
 def test_learning_goes_by_what_success_is_counted_over(over, counted):
     world, designer = Pick(), picking(p_over=over, text="off", aim="task", oversample=1.0, max_rounds=1)
     script(designer, {"letter": "a"}, {"letter": "b"})
-    designs = designer.propose(world.brief(1, 2), 2, Told(world))
+    designs = designer.propose(world.brief(1, 2), 2, RecordingContext(world))
     outcomes = [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, (2, 8), strict=True)]
-    designer.learn(outcomes, scores(world), Told(world))
+    designer.learn(outcomes, scores(world), RecordingContext(world))
     assert [row.info["p"] for row in designer.rows] == counted
     assert [row.weight > 0 for row in designer.rows] == [over != "task"] * 2, "0.2 and 0.8 are not in the band"
 
 
 def cycles(designer, *tried):
-    """Let it write `letters` in each cycle, of which so many are solved of 10 tries each; what it told last."""
-    world, told = Pick(), Told(Pick())
+    """Let it write `letters` in each cycle, of which so many are solved of 10 tries each; its last metrics."""
+    world, context = Pick(), RecordingContext(Pick())
     for cycle, (letters, *solved) in enumerate(tried, len(designer.history) + 1):
         script(designer, *({"letter": letter} for letter in letters))
-        designs = designer.propose(world.brief(cycle, 9), len(letters), told)
+        designs = designer.propose(world.brief(cycle, 9), len(letters), context)
         counts = [k if isinstance(k, tuple) else (k, 10) for k in solved]
         outcomes = [Outcome(design=d, successes=k, attempts=n) for d, (k, n) in zip(designs, counts, strict=True)]
-        designer.learn(outcomes, scores(world), told)
-    return told.figures
+        designer.learn(outcomes, scores(world), context)
+    return context.metrics
 
 
 def choosing(**options):
@@ -103,19 +103,19 @@ def test_what_is_tried_again_counts_as_it_does_now():
 def test_a_few_tries_more_take_nothing_back():
     designer = choosing(n=5)
     cycles(designer, ("ab", 5, 0))
-    figures = cycles(designer, ("ab", (1, 2), (0, 0)))
+    metrics = cycles(designer, ("ab", (1, 2), (0, 0)))
     assert [row.weight > 0 for row in designer.rows] == [True, False, False, False]
     assert designer.rows[3].info["p"] is None and designer.rows[3].info["reward"] is None, "nobody tried it"
-    assert figures["design/reward"] == pytest.approx(designer.rows[2].info["reward"]) == pytest.approx(1.0)
+    assert metrics["design/reward"] == pytest.approx(designer.rows[2].info["reward"]) == pytest.approx(1.0)
 
 
 def test_what_is_not_the_policys_own_does_not_end_the_search():
     """The second of two is not the policy's where it is stuck; 3 of 10 is nearer than 10 of 10, and not in the band."""
     designer = choosing(n=10)
-    courses = (((10, 0), 1), ((10, 5), 1), ((10, 3), 1), ((10, 0), 2), ((5, 0), 0))
-    for cycle, (solved, stuck) in enumerate(courses, 1):
-        figures = cycles(designer, ("ab", *solved))
-        assert designer.stuck == figures["design/stuck"] == stuck, cycle
+    expected = (((10, 0), 1), ((10, 5), 1), ((10, 3), 1), ((10, 0), 2), ((5, 0), 0))
+    for cycle, (solved, stuck) in enumerate(expected, 1):
+        metrics = cycles(designer, ("ab", *solved))
+        assert designer.stuck == metrics["design/stuck"] == stuck, cycle
 
 
 def test_what_hardly_counts_is_not_learnt_and_batches_count_by_their_weight(monkeypatch):
@@ -127,8 +127,8 @@ def test_what_hardly_counts_is_not_learnt_and_batches_count_by_their_weight(monk
         return {"loss": 0.0}
 
     monkeypatch.setattr(language, "update", update)
-    figures = cycles(choosing(n=10, batch_size=4), ("abcab", (0, 40), (0, 40), (10, 40), (0, 40), (0, 40)))
-    assert figures["design/kept"] == 1.0 and seen == [[1.0]]
+    metrics = cycles(choosing(n=10, batch_size=4), ("abcab", (0, 40), (0, 40), (10, 40), (0, 40), (0, 40)))
+    assert metrics["design/kept"] == 1.0 and seen == [[1.0]]
     seen.clear()
     cycles(choosing(n=10, batch_size=2), ("abc", 5, 4, 6))
     pair, (alone,) = sorted(seen, key=len, reverse=True)
@@ -178,7 +178,7 @@ def test_the_alarm_needs_a_real_rise_and_a_real_fall(caplog):
         assert not watch.alarm(other), other
     rng = np.random.default_rng(0)
     noise = [list(zip(rng.normal(0.4, 0.05, 10), rng.normal(30, 2, 10), strict=True)) for _ in range(200)]
-    assert sum(any(watch.alarm(run[:n]) for n in range(11)) for run in noise) < 10, "luck seldom sounds it in a run"
+    assert sum(any(watch.alarm(run[:n]) for n in range(11)) for run in noise) < 10, "noise seldom raises it in a run"
     for cycle in range(1, 7):
         watch.warn(wrong[:cycle], cycle)
     watch.warn([*wrong, (0.7, 15.0)], 7)
@@ -187,7 +187,7 @@ def test_the_alarm_needs_a_real_rise_and_a_real_fall(caplog):
 
 def test_alpha_and_beta_and_the_bounds_on_kl_reach_what_is_trained(monkeypatch):
     """R_env = exp(-5 (p - .3)^2), weight exp(2 R_env), by hand."""
-    given, world, told = [], Pick(), Told(Pick())
+    given, world, context = [], Pick(), RecordingContext(Pick())
 
     def update(causal, examples, kl, cap, micro, total):
         given.append((kl, cap, micro, sorted(example.weight for example in examples)))
@@ -197,9 +197,9 @@ def test_alpha_and_beta_and_the_bounds_on_kl_reach_what_is_trained(monkeypatch):
     one = picking(
         alpha=0.3, beta=5.0, k_min=0.2, strength=2.0, kl_coef=0.07, max_kl=0.5, microbatch_size=3, n=10, text="off"
     )
-    designs = one.propose(world.brief(1, 2), 3, told)
+    designs = one.propose(world.brief(1, 2), 3, context)
     outcomes = [Outcome(design=d, attempts=10, successes=k) for d, k in zip(designs, (3, 4, 9), strict=True)]
     assert len({design.setting for design in designs}) == 3
-    one.learn(outcomes, scores(world), told)
+    one.learn(outcomes, scores(world), context)
     weights = [math.exp(2 * math.exp(-5 * 0.1**2)), math.exp(2)]
     assert given == [(0.07, 0.5, 3, pytest.approx(weights))], "the third, of p = .9, is out of the band"  # type: ignore[comparison-overlap]

@@ -49,7 +49,7 @@ def test_a_good_answer_is_taken_as_it_is():
         (0.2, "sums", "x", "", ()),
     ]
     assert len(server.requests) == 1 and bench.exchanges[0].reply == lo.ladder(0.1, 0.2)
-    assert bench.figures == [
+    assert bench.metrics == [
         {"designer/calls": 1, "designer/failed_calls": 0, "designer/repaired": 0, "designer/fallback": 0}
     ]
 
@@ -61,7 +61,7 @@ def test_repairs_stand_in_the_record():
         "difficulty = '0.5' read as 0.5",
         "aim 'Sums' read as sums",
     )
-    assert bench.figures[0]["designer/repaired"] == 1
+    assert bench.metrics[0]["designer/repaired"] == 1
 
 
 def test_a_bad_answer_is_answered_with_its_error():
@@ -101,7 +101,7 @@ def test_the_fallback_designs_and_the_record_says_so(acts, options, calls, reaso
     for design in designs:
         assert design.by == "tutor-v1" and design.changed[0].startswith("llm-v1 gave no design: ")
         assert reason in design.changed[0]
-    assert bench.figures[-1]["designer/fallback"] == 1
+    assert bench.metrics[-1]["designer/fallback"] == 1
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("cycle 1: llm-v1 gave no design: ") and line.endswith("tutor-v1 designs instead")
 
@@ -175,13 +175,13 @@ def test_the_chat_is_kept_within_its_budget(most):
     assert [m.role for m in prompt] == (["user", "assistant"] * 9)[: len(prompt)]
 
 
-def test_designs_of_the_fallback_are_told_but_not_put_into_the_models_mouth():
+def test_designs_of_the_fallback_are_reported_but_not_put_into_the_models_mouth():
     world = LADDER()
     (message,) = llm(world).prompt(world.brief(2, 4, past(world, 1, by="tutor-v1", difficulty=0.1)), 2)
     assert "1. aim sums; difficulty = 0.1." in message.content and "it seemed right" not in message.content
 
 
-def test_examples_of_a_world_are_told():
+def test_examples_of_a_world_are_shown():
     class Wordy(LADDER):
         id = "wordy-v1"
 

@@ -30,8 +30,8 @@ def test_a_run_asks_once_a_cycle_and_tells_what_happened(tmp_path):
     assert {d.by for _, d in read_records(folder, Design)} == {"llm-v1"}
     exchanges = [exchange for _, exchange in read_exchanges(folder)]
     assert Exchange.total(exchanges) == {"calls": 4, "tokens_in": 400, "tokens_out": 80}
-    told = exchanges[-1].prompt[-1].content
-    assert "- sums: " in told and " +/- " in told and "attempts, " in told
+    prompt = exchanges[-1].prompt[-1].content
+    assert "- sums: " in prompt and " +/- " in prompt and "attempts, " in prompt
 
 
 def test_the_exact_prompt_can_be_printed(tmp_path):
@@ -76,8 +76,8 @@ def test_a_replay_repeats_a_run_byte_for_byte(tmp_path):
     shown = curricle("show", tmp_path / "again").stdout
     assert "language model: 9 calls, 4 of them failed; " in shown and "$0.00" in shown and "all of it replayed" in shown
     assert "cycle 2 was designed by tutor-v1 instead of llm-v1" in shown
-    figures = [line for line in read_metrics(folder) if "designer/fallback" in line]
-    assert [line["designer/fallback"] for line in figures] == [0, 1, 1, 0]
+    metrics = [line for line in read_metrics(folder) if "designer/fallback" in line]
+    assert [line["designer/fallback"] for line in metrics] == [0, 1, 1, 0]
 
 
 def test_a_replay_of_another_run_says_that_it_has_no_answer(tmp_path):

@@ -30,21 +30,21 @@ def test_graphs_say_what_plain_generation_says():
     assert all(loop.graph for loop in static.decoder.loops.values())
 
 
-def test_graphs_draw_by_the_models_odds_anew_for_each_seed():
+def test_graphs_draw_by_the_models_probabilities_anew_for_each_seed():
     static = sampler("static")
     with torch.no_grad():
-        odds = static.copy(torch.tensor([[5, 6, 7]], device="cuda")).logits[0, -1].float().softmax(-1)
+        probabilities = static.copy(torch.tensor([[5, 6, 7]], device="cuda")).logits[0, -1].float().softmax(-1)
     drawn = [
         [reply.ids[0] for reply in static.sample([[5, 6, 7]] * 400, max_tokens=1, temperature=1, seed=seed)]
         for seed in (1, 2, 1)
     ]
     assert drawn[0] == drawn[2] != drawn[1]
-    for token in odds.topk(3).indices.tolist():
+    for token in probabilities.topk(3).indices.tolist():
         share = (drawn[0] + drawn[1]).count(token) / 800
-        assert abs(share - float(odds[token])) < 4 * (float(odds[token]) / 800) ** 0.5 + 0.01
+        assert abs(share - float(probabilities[token])) < 4 * (float(probabilities[token]) / 800) ** 0.5 + 0.01
 
 
-def test_graphs_score_what_they_are_told_as_a_growing_cache_does():
+def test_graphs_score_what_they_are_given_as_a_growing_cache_does():
     """Twice, since the second time nothing is captured."""
     scores = list[list[torch.Tensor]]()
     for one, turns in ((sampler("plain"), 1), (sampler("static"), 2)):
@@ -90,7 +90,7 @@ def test_an_agent_learns_there_too(lora, spread):
     one, world = GRPO(Pick(), options), Pick()
     assert one.causal.device.type == "cuda" and one.sampler.kind == "static"
     brief(one)
-    one.practise([world.unaltered()], 1600, seed=1, report=lambda done, figures: None)
+    one.practise([world.unaltered()], 1600, seed=1, report=lambda done, metrics: None)
     assert one.measure([world.unaltered()], [1], 32)[0].rate > 0.8
 
 

@@ -150,7 +150,7 @@ def test_the_gradient_of_an_update_is_that_of_grpo():
 
 
 def test_the_second_update_from_the_same_rollouts_is_clipped_and_keeps_its_entropy():
-    """-min(r A, clip(r, 0.8, 1.2) A) of every token, less a bonus for entropy, where odds have moved since then."""
+    """-min(r A, clip(r, 0.8, 1.2) A) of every token, less a bonus for entropy, after probabilities have moved."""
     about: dict[str, Any] = {
         "kl_coef": 0.0,
         "entropy_coef": 0.3,
@@ -170,7 +170,7 @@ def test_the_second_update_from_the_same_rollouts_is_clipped_and_keeps_its_entro
         tries[0].verdict = Verdict(reward=1.0)
         return tries
 
-    def odds():
+    def log_probs_and_entropy():
         found = [
             token_logits(model.model, [Example(prompt, ids, 1.0)], model.tokenizer.pad_token_id)[0].log_softmax(-1)
             for ids in said
@@ -187,12 +187,12 @@ def test_the_second_update_from_the_same_rollouts_is_clipped_and_keeps_its_entro
     with torch.no_grad():
         for name, p in model.trained():
             p.copy_(first[name][0])
-    old = [one.detach() for one in odds()[0]]
+    old = [one.detach() for one in log_probs_and_entropy()[0]]
     with torch.no_grad():
         for name, p in model.trained():
             p.copy_(second[name][0])
     model.optimizer.zero_grad()
-    now, entropy = odds()
+    now, entropy = log_probs_and_entropy()
     ratios = [(new - before).exp() for new, before in zip(now, old, strict=True)]
     terms = [torch.min(r * a, r.clamp(0.8, 1.2) * a) for r, a in zip(ratios, group_advantages([1.0, 0.0]), strict=True)]
     (-torch.cat(terms).mean() - 0.3 * entropy.mean()).backward()
@@ -209,7 +209,7 @@ def test_the_second_update_from_the_same_rollouts_is_clipped_and_keeps_its_entro
 def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(lora, rewards, trl):
     """k3 = r/p - log(r/p) - 1 of every token of the agent's own, beside the advantage of its group.
 
-    TRL multiplies it by the odds over those it was drawn with: 1 in value, but its slope makes k3's that of KL(p|r).
+    TRL multiplies it by the ratio of new to old probability: 1 in value, but its gradient makes k3's that of KL(p|r).
     """
     about: dict[str, Any] = {
         "lora": lora,
@@ -224,12 +224,12 @@ def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(l
     options = LearningOptions(model=tiny(0.5), device="cpu", **about)
     model, world = CausalModel(options, "test", 0), Pick()
     with torch.no_grad():  # away from where it began
-        luck = torch.Generator().manual_seed(0)
+        noise = torch.Generator().manual_seed(0)
         for _, p in model.trained():
-            p.add_(0.05 * torch.randn(p.shape, generator=luck))
+            p.add_(0.05 * torch.randn(p.shape, generator=noise))
     (task,) = world.tasks(world.Setting(), 1, 0)
     prompt, said = [5, 6], [[7, 8, 9, 10], [11, 12]]
-    own, grads, told = [[1, 0, 1, 1], [1, 1]], {}, []
+    own, grads, reported = [[1, 0, 1, 1], [1, 1]], {}, []
 
     def rollout(slots):
         tries = [Attempt(task, 0, prompt, ids=ids, mask=mask) for ids, mask in zip(said, own, strict=True)]
@@ -237,20 +237,20 @@ def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(l
             one.verdict = Verdict(reward=float(reward))
         return tries
 
-    def log_odds(network, row):
+    def log_probability(network, row):
         logits, tokens, _ = token_logits(network, [Example(prompt, said[row], 1.0)], model.tokenizer.pad_token_id)
         return logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1))[:, 0]
 
     def kl(row):
         with torch.no_grad(), model.initial() as origin:
-            began = log_odds(origin, row)
-        now, mask = log_odds(model.model, row), torch.tensor(own[row])
+            began = log_probability(origin, row)
+        now, mask = log_probability(model.model, row), torch.tensor(own[row])
         return now, ((began - now).exp() - (began - now) - 1) * mask, mask
 
     loss = torch.zeros(())
     for row, advantage in enumerate(group_advantages(rewards)):
         now, apart, mask = kl(row)
-        moved = (now - now.detach()).exp()  # 1; its slope is that of the log-odds
+        moved = (now - now.detach()).exp()  # 1; its gradient is that of the log-probability
         apart = apart if trl else apart * moved
         loss = loss + ((0.3 * apart - moved * advantage) * mask).sum() / sum(map(sum, own))
     loss.backward()
@@ -261,12 +261,12 @@ def test_the_kl_term_of_an_update_is_weighted_and_pulls_back_to_where_it_began(l
     model.optimizer.zero_grad()
     model.optimizer.register_step_pre_hook(lambda *_: grads.update({n: p.grad.clone() for n, p in model.trained()}))
     make_trainer(model, options, rollout).run(
-        iter([(task, 0)]), 1, 0, lambda step, fresh, figures: told.append(figures)
+        iter([(task, 0)]), 1, 0, lambda step, fresh, metrics: reported.append(metrics)
     )
     assert max(float(g.abs().max()) for g in expected.values()) > 0.01
     for name, grad in expected.items():
         assert torch.allclose(grads[name], grad, atol=2e-5), name
-    assert told[0]["loss"] == pytest.approx(float(loss.detach()), abs=1e-4)
+    assert reported[0]["loss"] == pytest.approx(float(loss.detach()), abs=1e-4)
     after = sum(float(kl(row)[1].detach().sum()) for row in (0, 1))
     assert any(rewards) or after < before, "alone it brings the model back"
 

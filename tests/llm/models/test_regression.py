@@ -82,13 +82,15 @@ def test_regression_fits_what_weighs_and_stays_under_its_cap(lora):
             out = token_logits(model.model, [liked, other], 0)
         return reply_losses(*out, 2).tolist()
 
-    before, told = costs(), []
+    before, reported = costs(), []
     for _ in range(12):
-        told.append(update(model, [liked, other], 0.1, 0.02, 8))
+        reported.append(update(model, [liked, other], 0.1, 0.02, 8))
     weighted = (3 * before[0] + 0.5 * before[1]) / 3.5
-    assert told[0]["loss"] == pytest.approx(weighted, rel=1e-5) and told[0]["kl_initial"] == pytest.approx(0, abs=1e-6)
-    assert all(0 <= t["kl_step"] <= 0.02 for t in told) and (lora or min(t["step_scale"] for t in told) < 1)
-    assert costs()[0] < before[0] - 0.05 and told[-1]["kl_initial"] > told[1]["kl_initial"]
+    assert reported[0]["loss"] == pytest.approx(weighted, rel=1e-5) and reported[0]["kl_initial"] == pytest.approx(
+        0, abs=1e-6
+    )
+    assert all(0 <= t["kl_step"] <= 0.02 for t in reported) and (lora or min(t["step_scale"] for t in reported) < 1)
+    assert costs()[0] < before[0] - 0.05 and reported[-1]["kl_initial"] > reported[1]["kl_initial"]
 
 
 def test_a_batch_moves_a_model_by_its_share_of_the_whole_pass():
@@ -106,29 +108,31 @@ def test_a_batch_moves_a_model_by_its_share_of_the_whole_pass():
 
 def cost(model, example):
     """Negative log-likelihood of a reply."""
-    return float(-odds(model.model, example).gather(-1, torch.tensor(example.reply)[:, None]).mean().detach())
+    return float(-log_probs(model.model, example).gather(-1, torch.tensor(example.reply)[:, None]).mean().detach())
 
 
-def odds(model, example):
-    """Log-odds before every token of a reply, alone in its batch; (tokens, words)."""
+def log_probs(model, example):
+    """Log-probabilities before every token of a reply, alone in its batch; (tokens, words)."""
     return token_logits(model, [replace(example, mask=None)], 0)[0].log_softmax(-1)
 
 
 def test_the_cap_is_on_the_whole_batch_in_however_many_parts():
     """One long reply that is known by heart hardly moves; the short ones do, and must stay under the cap with it."""
     long, short = Example([5] * 9, [7] * 6, 1.0), [Example([9 + i], [20 + i, 21 + i], 1.0) for i in range(3)]
-    told = []
+    reported = []
     for micro in (1, 2, 8):
         model = causal(learning_rate=1e-2)
         for _ in range(100):
             update(model, [long], 0.0, float("inf"), 1)
-        before = [odds(model.model, e).detach() for e in (long, *short)]
-        told.append(update(model, [long, *short], 0.0, 0.05, micro))
-        after = [odds(model.model, e).detach() for e in (long, *short)]
+        before = [log_probs(model.model, e).detach() for e in (long, *short)]
+        reported.append(update(model, [long, *short], 0.0, 0.05, micro))
+        after = [log_probs(model.model, e).detach() for e in (long, *short)]
         each = [(new.exp() * (new - old)).sum(-1) for new, old in zip(after, before, strict=True)]
-        assert torch.cat(each).mean() <= 0.05 and told[-1]["step_scale"] < 1
-        assert told[-1]["kl_step"] == pytest.approx(float(torch.cat(each).mean()), rel=1e-3), "12 tokens count alike"
-    assert told[0] == pytest.approx(told[1], rel=1e-3) and told[1] == pytest.approx(told[2], rel=1e-3)
+        assert torch.cat(each).mean() <= 0.05 and reported[-1]["step_scale"] < 1
+        assert reported[-1]["kl_step"] == pytest.approx(float(torch.cat(each).mean()), rel=1e-3), (
+            "12 tokens count alike"
+        )
+    assert reported[0] == pytest.approx(reported[1], rel=1e-3) and reported[1] == pytest.approx(reported[2], rel=1e-3)
 
 
 @pytest.mark.parametrize("micro", [1, 8])
@@ -138,7 +142,7 @@ def test_the_penalty_is_the_divergence_from_the_initial_model(micro):
     model, begun, grads = causal(learning_rate=3e-2), causal(), []
     for _ in range(3):
         update(model, [Example([5, 6], [40, 41, 42], 1.0)], 0.0, float("inf"), 8)
-    rows, first = [odds(model.model, e) for e in examples], [odds(begun.model, e).detach() for e in examples]
+    rows, first = [log_probs(model.model, e) for e in examples], [log_probs(begun.model, e).detach() for e in examples]
     said = [(rows[0][0], first[0][0]), (rows[0][2], first[0][2]), (rows[1][0], first[1][0])]
     fit = -(3 / 4 * (rows[0][0, 20] + rows[0][2, 22]) / 2 + 1 / 4 * rows[1][0, 30])
     away = sum((now.exp() * (now - then)).sum() for now, then in said) / 3
@@ -148,9 +152,9 @@ def test_the_penalty_is_the_divergence_from_the_initial_model(micro):
     wanted = {name: p.grad.clone() for name, p in model.trained()}
     hook = lambda *_: grads.append({name: p.grad.clone() for name, p in model.trained()})  # noqa: E731
     model.optimizer.register_step_pre_hook(hook)
-    told = update(model, examples, 5.0, float("inf"), micro)
-    assert away > 0.01 and told["kl_initial"] == pytest.approx(away, rel=1e-4)
-    assert told["loss"] == pytest.approx(fit, rel=1e-5)
+    reported = update(model, examples, 5.0, float("inf"), micro)
+    assert away > 0.01 and reported["kl_initial"] == pytest.approx(away, rel=1e-4)
+    assert reported["loss"] == pytest.approx(fit, rel=1e-5)
     for name, grad in grads[0].items():
         assert torch.allclose(grad, wanted[name], atol=1e-5), name
 
@@ -164,16 +168,22 @@ def test_words_of_others_in_a_reply_are_not_learnt():
     assert losses == pytest.approx([float(costs.mean()), float(costs[[0, 2]].mean())], rel=1e-5)
 
 
-def test_what_is_not_measured_is_not_told_and_moves_alike():
+def test_what_is_not_measured_is_not_reported_and_moves_alike():
     """A cap that never bites changes nothing but what is known."""
     free, capped = causal(learning_rate=1e-2), causal(learning_rate=1e-2)
-    told = [update(one, [Example([5], [20], 1.0)], 0.0, cap, 8) for one, cap in ((free, float("inf")), (capped, 1e9))]
-    assert list(told[0]) == ["loss"] and told[1]["kl_step"] > 0 and told[1]["kl_initial"] == pytest.approx(0, abs=1e-6)
+    reported = [
+        update(one, [Example([5], [20], 1.0)], 0.0, cap, 8) for one, cap in ((free, float("inf")), (capped, 1e9))
+    ]
+    assert (
+        list(reported[0]) == ["loss"]
+        and reported[1]["kl_step"] > 0
+        and reported[1]["kl_initial"] == pytest.approx(0, abs=1e-6)
+    )
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(free.trained(), capped.trained(), strict=True))
 
 
 def test_a_step_that_may_not_move_does_not():
     model = causal(learning_rate=0.5)
     before = {name: p.detach().clone() for name, p in model.trained()}
-    told = update(model, [Example([5], [20], 1.0)], 0.0, 1e-30, 8)
-    assert told["step_scale"] == 0.0 and all(torch.equal(before[name], p) for name, p in model.trained())
+    reported = update(model, [Example([5], [20], 1.0)], 0.0, 1e-30, 8)
+    assert reported["step_scale"] == 0.0 and all(torch.equal(before[name], p) for name, p in model.trained())

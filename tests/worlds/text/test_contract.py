@@ -241,9 +241,12 @@ def test_the_sweep_decides_as_the_list_says(monkeypatch, capsys):
         assert families.sweep() == {name: FAMILIES[name] for name in ("gcd", "jugs", "simple_equations", "survo")}
     finally:
         signal.signal(signal.SIGVTALRM, before)
-    told = capsys.readouterr().err
-    assert "graph_color: out at level 0: its own answer" in told and "spiral_matrix: out at level 0: its scorer" in told
-    assert "ransom_note: out: it is another task in another process" in told
+    printed = capsys.readouterr().err
+    assert (
+        "graph_color: out at level 0: its own answer" in printed
+        and "spiral_matrix: out at level 0: its scorer" in printed
+    )
+    assert "ransom_note: out: it is another task in another process" in printed
 
 
 @pytest.mark.parametrize(
