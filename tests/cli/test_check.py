@@ -199,9 +199,9 @@ def test_episodes_that_never_end_get_a_note(check):
     assert "no episode ended" not in check(steps=7)
 
 
-def test_luck_in_observations_alone_is_found(check):
+def test_randomness_in_observations_alone_is_found(check):
     count = itertools.count()
-    with pytest.raises(WorldError, match=r"same seed gave different observations in Knobs.*, first at reset: its luck"):
+    with pytest.raises(WorldError, match=r"different observations in Knobs.*, first at reset: draw all random numbers"):
         check(first=lambda self: floats(0, next(count) / 1000), make=_drawing)
 
 
@@ -341,9 +341,9 @@ def test_tasks_that_never_come_are_not_waited_for(check, monkeypatch, side):
         (lambda task, said: said == "yes" and 0.6, "'yes'"),
     ],
 )
-@pytest.mark.parametrize("told", [True, False])
-def test_junk_that_is_paid_whatever_the_task_is_a_fault(check, pays, name, told):
-    more: dict[str, Any] = {} if told else {"solution": lambda self, task: ()}
+@pytest.mark.parametrize("solution_known", [True, False])
+def test_junk_that_is_paid_whatever_the_task_is_a_fault(check, pays, name, solution_known):
+    more: dict[str, Any] = {} if solution_known else {"solution": lambda self, task: ()}
     more |= {"right": lambda self, task, said: Doubles.right(self, task, said) or pays(task, said)}
     with pytest.raises(
         WorldError, match=rf"^the original: doubles-v1: score\(\) pays for {name} as an answer to every"
