@@ -6,7 +6,8 @@
 REV is checked out as a git worktree in a cache inside the repository's git folder, and its runs are kept there: only
 the working tree is run again the next time. Run folders are compared without timings. Their configs are compared after
 the working tree has read the old one, so renamed and removed keys count as equal where the new tree understands the old
-ones. Some runs are also killed half-way and resumed by the working tree, begun by the old tree or by the new one.
+ones. Keys of records that were renamed since stand in `RENAMED`: they are mapped, and printed where they occur. Some
+runs are also killed half-way and resumed by the working tree, begun by the old tree or by the new one.
 Everything in a run folder is compared, checkpoints and exchanges included, but for `IGNORED`. Prints one line a run and
 exits with 0 only if all are equal.
 """
@@ -33,6 +34,20 @@ HERE = Path(__file__).resolve().parent
 TREE = HERE.parent
 IGNORED = {"environment.jsonl", "timings.jsonl", "tensorboard", "lock", "lost+found"}
 """Files of a run folder that say when, where and how fast."""
+RENAMED_KNOBS = {"ahead": "raised_attributes", "told": "amounts_given"}
+RENAMED = {
+    "designs.jsonl": RENAMED_KNOBS,
+    "outcomes.jsonl": RENAMED_KNOBS,
+    "metrics.jsonl": {
+        "practice/even": "practice/no_signal",
+        "practice/warmed": "practice/imitation_updates",
+        "practice/warm_loss": "practice/imitation_loss",
+        "design/warmed": "design/imitation_passes",
+        "design/warm_loss": "design/imitation_loss",
+    },
+}
+"""By file of records: keys of the old tree -> their names in the new one (knobs of reasoning and store, metrics)."""
+KNOBS = {f"{old} -> {new}" for old, new in RENAMED_KNOBS.items()}
 KILL_AFTER = 5
 """Finished steps after which a run is killed."""
 
@@ -179,6 +194,15 @@ def _differences(before: str, after: str, old: Side, new: Side) -> list[str]:
     ours = new.contents(after)
     theirs_config = theirs.pop("config.toml")
     ours_config = ours.pop("config.toml")
+    mapped = _map_keys(theirs)
+    if after.endswith("-resumed"):  # its first lines were written by the old tree
+        _map_keys(ours)
+    if mapped:
+        print(f"  {after}: renamed in the records: {', '.join(sorted(mapped))}")
+    if mapped & KNOBS:  # the agent's checkpoint holds a hash of the designs, knobs' names included
+        print(f"  {after}: the hash of the designs in the agent's checkpoint is not compared")
+        for files in (theirs, ours):
+            _take_out_design_hashes(files)
     problems = []
     for name in sorted(theirs.keys() | ours.keys()):
         if theirs.get(name) != ours.get(name):
@@ -189,6 +213,38 @@ def _differences(before: str, after: str, old: Side, new: Side) -> list[str]:
         if not problems:
             print(f"  {after}: renamed or removed in the config: {', '.join(sorted(key for key, _ in changed))}")
     return problems
+
+
+def _map_keys(files: dict[str, bytes]) -> set[str]:
+    """Give the keys of records their new names, and the journal the lengths that follow; returns what was renamed."""
+    mapped = set[str]()
+    lines = []
+    for line in files["journal.jsonl"].splitlines():
+        marker = json.loads(line)
+        for name in RENAMED:
+            length = marker["lengths"][name]
+            marker["lengths"][name] = len(_with_new_keys(name, files.get(name, b"")[:length], mapped))
+        lines.append(json.dumps(marker, ensure_ascii=False).encode() + b"\n")
+    files["journal.jsonl"] = b"".join(lines)
+    for name in RENAMED.keys() & files.keys():
+        files[name] = _with_new_keys(name, files[name], mapped)
+    return mapped
+
+
+def _with_new_keys(name: str, data: bytes, mapped: set[str]) -> bytes:
+    """Lines of JSON with renamed keys; adds those that were found to `mapped`."""
+    for old, new in RENAMED[name].items():
+        found = f'"{old}": '.encode()
+        if found in data:
+            data = data.replace(found, f'"{new}": '.encode())
+            mapped.add(f"{old} -> {new}")
+    return data
+
+
+def _take_out_design_hashes(files: dict[str, bytes]) -> None:
+    for name in files:
+        if name.startswith("checkpoints/") and name.endswith("-agent/state.json"):
+            files[name] = re.sub(rb'("turn":\s*\[\s*)\d+', rb"\1HASH", files[name])
 
 
 def _where(theirs: bytes | None, ours: bytes | None) -> str:
