@@ -9,6 +9,7 @@ curricle run examples/store.py:Store --out runs/store
 
 import re
 import zlib
+from typing import ClassVar
 
 from curricle import Setting, Skill, knob
 from curricle.errors import WorldError
@@ -23,9 +24,10 @@ class StoreSetting(Setting):
     """How many goods to change, and how much of each task has to be looked up."""
 
     changes: int = knob(2, "Goods to change.", ge=1, le=4, harder="up")
-    told: float = knob(
+    amounts_given: float = knob(
         0.5, "Share of tasks that say by how much; else it has to be looked up.", ge=0, le=1, harder="down"
     )
+    renamed: ClassVar = {"told": "amounts_given"}  # the old name is still read, in configs and in run folders
 
 
 class Store(TaskWorld):
@@ -33,7 +35,10 @@ class Store(TaskWorld):
 
     id = "store-v1"
     Setting = StoreSetting
-    skills = (Skill(name="add", eased_by={"told": 1.0}), Skill(name="look", eased_by={"told": 0.0, "changes": 1}))
+    skills = (
+        Skill(name="add", eased_by={"amounts_given": 1.0}),
+        Skill(name="look", eased_by={"amounts_given": 0.0, "changes": 1}),
+    )
     guide = "A task asks for changes of a store. Those that name the new number only take a look before each change."
     suggests = {
         "agent": {
@@ -66,14 +71,14 @@ class Store(TaskWorld):
         names = [str(name) for name in rng.permutation(GOODS)[: setting.changes]]
         start = {name: int(rng.integers(1, 20)) for name in names}
         more = {name: int(rng.integers(1, 10)) for name in names}
-        told = bool(rng.random() < setting.told)
-        if told:
+        amount_given = bool(rng.random() < setting.amounts_given)
+        if amount_given:
             changes = [f"add {more[name]} {name}" for name in names]
         else:
             changes = [f"make it {start[name] + more[name]} {name}" for name in names]
         text = f"In the store: {', '.join(changes)}. Say one command a message: show NAME, add NAME NUMBER, or done."
         prompt = (Message(role="user", content=text),)
-        skill = "add" if told else "look"
+        skill = "add" if amount_given else "look"
         return Task(id=f"{start}{text}", prompt=prompt, gold={"start": start, "more": more}, skill=skill)
 
     def reply(self, task, transcript):

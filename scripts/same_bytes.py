@@ -8,12 +8,14 @@ the working tree is run again the next time. Some runs are also killed half-way 
 by the old tree (`-resumed`) or by the new one (`-killed`).
 
 Everything in a run folder is compared byte for byte, checkpoints and exchanges included, but for the files of
-`IGNORED`, which say when, where and how fast. There are two exceptions:
+`IGNORED`, which say when, where and how fast. There are three exceptions:
 
 - journal.jsonl: the hashes of files are left out, because not every version writes them. The files are compared.
 - config.toml: the working tree reads the old config, and the result is compared with its own config, value by value. So
   a renamed or removed key counts as equal where the working tree understands it. A run that the old tree began keeps
   the old keys; its config is read, too. The addresses of endpoints are not compared, because each run has another one.
+
+- Keys of records that were renamed since stand in `RENAMED`. They are mapped, and printed for the runs that have them.
 
 Prints one line a run, and below it the keys of the config that were renamed or removed. Exits with 0 only if all runs
 are equal.
@@ -43,6 +45,20 @@ IGNORED = {"environment.jsonl", "timings.jsonl", "tensorboard", "lock", "lost+fo
 """Files of a run folder that say when, where and how fast."""
 UNREADABLE = "unreadable"
 """Stands in for a config that the new tree refuses; its value is the reason."""
+RENAMED_KNOBS = {"ahead": "raised_attributes", "told": "amounts_given"}
+RENAMED = {
+    "designs.jsonl": RENAMED_KNOBS,
+    "outcomes.jsonl": RENAMED_KNOBS,
+    "metrics.jsonl": {
+        "practice/even": "practice/no_signal",
+        "practice/warmed": "practice/imitation_updates",
+        "practice/warm_loss": "practice/imitation_loss",
+        "design/warmed": "design/imitation_passes",
+        "design/warm_loss": "design/imitation_loss",
+    },
+}
+"""By file of records: keys of the old tree -> their names in the new one (knobs of reasoning and store, metrics)."""
+KNOBS = {f"{old} -> {new}" for old, new in RENAMED_KNOBS.items()}
 KILL_AFTER = 5
 """Finished steps after which a run is killed."""
 
@@ -192,6 +208,7 @@ def _differences(before: str, after: str, old: Side, new: Side) -> list[str]:
     ours = new.contents(after)
     theirs_config = theirs.pop("config.toml")
     ours_config = ours.pop("config.toml")
+    _map_records(after, theirs, ours)
     problems = file_differences(theirs, ours)
     if theirs_config != ours_config:
         problems += config_differences(
@@ -223,6 +240,51 @@ def config_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> li
             return [f"config.toml is not read: {config[UNREADABLE]}"]
     differing = {(key, value) for key, value in _leaves(theirs) ^ _leaves(ours) if not key.endswith("base_url")}
     return [f"config.toml: {key} = {value}" for key, value in sorted(differing)]
+
+
+def _map_records(run: str, theirs: dict[str, bytes], ours: dict[str, bytes]) -> None:
+    """Give the records of the old tree the keys of today; says which ones were renamed."""
+    mapped = _map_keys(theirs)
+    if run.endswith("-resumed"):  # its first lines were written by the old tree
+        _map_keys(ours)
+    if mapped:
+        print(f"  {run}: renamed in the records: {', '.join(sorted(mapped))}")
+    if mapped & KNOBS:  # the agent's checkpoint holds a hash of the designs, knobs' names included
+        print(f"  {run}: the hash of the designs in the agent's checkpoint is not compared")
+        for files in (theirs, ours):
+            _take_out_design_hashes(files)
+
+
+def _map_keys(files: dict[str, bytes]) -> set[str]:
+    """Give the keys of records their new names, and the journal the lengths that follow; returns what was renamed."""
+    mapped = set[str]()
+    lines = []
+    for line in files["journal.jsonl"].splitlines():
+        marker = json.loads(line)
+        for name in RENAMED:
+            length = marker["lengths"][name]
+            marker["lengths"][name] = len(_with_new_keys(name, files.get(name, b"")[:length], mapped))
+        lines.append(json.dumps(marker, ensure_ascii=False).encode() + b"\n")
+    files["journal.jsonl"] = b"".join(lines)
+    for name in RENAMED.keys() & files.keys():
+        files[name] = _with_new_keys(name, files[name], mapped)
+    return mapped
+
+
+def _with_new_keys(name: str, data: bytes, mapped: set[str]) -> bytes:
+    """Lines of JSON with renamed keys; adds those that were found to `mapped`."""
+    for old, new in RENAMED[name].items():
+        found = f'"{old}": '.encode()
+        if found in data:
+            data = data.replace(found, f'"{new}": '.encode())
+            mapped.add(f"{old} -> {new}")
+    return data
+
+
+def _take_out_design_hashes(files: dict[str, bytes]) -> None:
+    for name in files:
+        if name.startswith("checkpoints/") and name.endswith("-agent/state.json"):
+            files[name] = re.sub(rb'("turn":\s*\[\s*)\d+', rb"\1HASH", files[name])
 
 
 def _where(theirs: bytes | None, ours: bytes | None) -> str:

@@ -11,6 +11,7 @@ from curricle.errors import AgentError, DesignerError
 from curricle.loop import Loop, Schedule
 from curricle.records import Design, Outcome, Scores
 from curricle.run import Run, read_metrics, read_records, read_steps
+from curricle.tracking.watcher import Watcher
 
 TOYS = f"{ROOT}/tests/helpers/toys.py"
 SMALL = {
@@ -185,3 +186,36 @@ def test_an_original_of_ones_own(tmp_path):
     assert all(o.design.setting["difficulty"] == 0.0 for _, o in read_records(tmp_path / "run", Outcome))
     assert read_records(tmp_path / "run", Scores)[0][1].skills["sums"].mean > 0.8
     assert LADDER.Setting().difficulty == 0.8
+
+
+class StopsInCycle2(Watcher):
+    def begin(self, title, total, unit):
+        if title.startswith("cycle 2: practice, original"):
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("designer", [{"id": "tutor"}, {"id": "policy"}, {"id": "random", "leave": ["alarm"]}])
+def test_a_run_with_the_old_name_of_a_knob_goes_on_as_if_it_had_the_new_one(designer, tmp_path, caplog):
+    text = (ROOT / "examples" / "vault.py").read_text()
+    before, now = tmp_path / "before.py", tmp_path / "now.py"
+    before.write_text(text)
+    knob = 'harder="up")\n\n\nclass Vault('
+    assert text.count(knob) == 1
+    renamed = knob.replace("\n\n\n", '\n    renamed = {"alarm": "siren"}\n\n\n')
+    now.write_text(text.replace("alarm", "siren").replace(knob, renamed))
+    sections = {"designer": designer, "agent": {"id": "tabular"}, "schedule": SMALL, "log": {"tensorboard": False}}
+    whole = config.start(config.resolve({"world": {"id": f"{now}:Vault"}, **sections}), tmp_path / "whole")
+    interrupted = tmp_path / "interrupted"
+    with pytest.raises(KeyboardInterrupt):
+        old = config.resolve({"world": {"id": f"{before}:Vault"}, **sections})
+        config.start(old, interrupted, StopsInCycle2())
+    path = interrupted / "config.toml"
+    path.write_text(path.read_text().replace(str(before), str(now)))
+    assert "alarm = 1.0" in path.read_text()
+    assert config.resume(interrupted, trusted=True) == whole
+    assert "[original]: the knob alarm is called siren now" in caplog.messages
+    assert (interrupted / "scores.jsonl").read_text() == (tmp_path / "whole" / "scores.jsonl").read_text()
+    settings = [design.setting for _, design in read_records(interrupted, Design)]
+    assert [name for setting in settings for name in ("alarm", "siren") if name in setting] == ["alarm"] * 4 + [
+        "siren"
+    ] * 2

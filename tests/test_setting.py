@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError, model_validator
 
 from curricle.errors import DeclarationError, ValueRefused
+from curricle.records import Frozen
 from curricle.setting import Setting, knob
 
 
@@ -133,3 +134,18 @@ def test_rules_that_leave_nothing_are_named():
 
     with pytest.raises(DeclarationError, match="too tight"):
         Tight.sample(np.random.default_rng(0))
+
+
+class Lake(Pond):
+    renamed = Frozen({"deepness": "depth"})
+
+
+def test_the_old_name_of_a_knob_is_read_and_noted_once(caplog):
+    assert Lake.of({"deepness": 3.0}) == Lake.of({"depth": 3.0})
+    Lake.of({"deepness": 4.0})
+    assert [record.message for record in caplog.records] == ["Lake: the knob deepness is called depth now"]
+    with pytest.raises(ValueRefused, match="deepness is the old name of depth, and both are given; keep only depth"):
+        Lake.of({"deepness": 3.0, "depth": 3.0})
+    with pytest.raises(ValueRefused, match="unknown knob 'deepness'"):
+        Pond.of({"deepness": 3.0})
+    assert "deepness" not in str(Lake.json_schema())

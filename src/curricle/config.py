@@ -55,11 +55,11 @@ PUBLISHED = "model"
 TOP = ("seed", "begin")
 SECTIONS = ("world", "original", "designer", "agent", "schedule", "log")
 AUTO = "auto"
-Part = type[World] | type[Designer] | type[Agent]
-WHO: dict[str, Part] = {"world.id": World, "designer.id": Designer, "agent.id": Agent}
-"""Keys that say who takes a part, which decides what other keys there are."""
+Component = type[World] | type[Designer] | type[Agent]
+COMPONENTS: dict[str, Component] = {"world.id": World, "designer.id": Designer, "agent.id": Agent}
+"""Keys that name a component, which decides what other keys there are."""
 KINDS: dict[str, type[Options]] = {"schedule": Schedule, "log": Log}
-"""Sections that hold the same options, whoever takes the parts."""
+"""Sections that hold the same options, whatever the components are."""
 DEFAULTS: dict[str, dict[str, Any]] = {"designer": {"id": AUTO}, "agent": {"id": "tabular"}}
 
 
@@ -85,7 +85,7 @@ class Config:
     schedule: Schedule
     log: Log
     names: Mapping[str, str]
-    """How each part is to be found again: an id, or a place in code."""
+    """How each component is to be found again: an id, or a place in code."""
     begin: str = ""
     """The run, or the exported agent, whose agent it begins with."""
     why: str = ""
@@ -93,18 +93,15 @@ class Config:
 
     def to_toml(self) -> dict[str, Any]:
         """Plain data that resolves to this config again."""
-        parts = {"world": self.world_options, "designer": self.designer_options, "agent": self.agent_options}
-        tables = {name: {"id": self.names[name], **_plain(options)} for name, options in parts.items()}
+        options = {"world": self.world_options, "designer": self.designer_options, "agent": self.agent_options}
+        tables = {name: {"id": self.names[name], **_plain(its_options)} for name, its_options in options.items()}
         rest = {"original": dict(self.original.values), "schedule": _plain(self.schedule), "log": _plain(self.log)}
         top = {"seed": self.seed, **({"begin": self.begin} if self.begin else {})}
         return {**top, **{name: (tables | rest)[name] for name in SECTIONS}}
 
 
 def load(source: str) -> dict[str, Any]:
-    """Read a TOML file, or take a world's name for a whole config.
-
-    Files of code that it names are looked for here, and then beside it.
-    """
+    """Read a TOML file, or take a world's name for a whole config; code files may be named from the file's folder."""
     path = Path(source)
     if path.suffix != ".toml":
         return {"world": {"id": source}}
@@ -112,10 +109,12 @@ def load(source: str) -> dict[str, Any]:
         plain = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"config {source:.200}: {str(error).splitlines()[0]:.200}") from None
-    for part in plain.values():
-        place, _, attribute = str(part.get("id", "")).rpartition(":") if isinstance(part, dict) else ("", "", "")
+    for section in plain.values():
+        if not isinstance(section, dict):
+            continue
+        place, _, attribute = str(section.get("id", "")).rpartition(":")
         if place.endswith(".py") and not Path(place).exists() and (path.parent / place).exists():
-            part["id"] = f"{path.parent / place}:{attribute}"
+            section["id"] = f"{path.parent / place}:{attribute}"
     return plain
 
 
@@ -125,7 +124,9 @@ def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
     Another world, designer or agent comes without the options of the one before it, another world without its knobs.
     """
     changed: dict[str, Any] = dict(config)
-    for pair in sorted(pairs, key=lambda pair: pair.partition("=")[0].strip() not in WHO):  # before their options
+    for pair in sorted(
+        pairs, key=lambda pair: pair.partition("=")[0].strip() not in COMPONENTS
+    ):  # before their options
         key, equals, text = pair.partition("=")
         *sections, name = key.strip().split(".")
         if not equals or not name or bool(sections) == ((sections or [name])[0] in TOP):
@@ -138,9 +139,9 @@ def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
         for section in sections:
             table[section] = dict(table[section]) if isinstance(table.get(section), Mapping) else {}
             table = table[section]
-        if key.strip() in WHO:
-            changed[sections[0]] = _another(WHO[key.strip()], table, str(value))
-            if WHO[key.strip()] is World and table.get("id") and not _same(World, table["id"], str(value)):
+        if key.strip() in COMPONENTS:
+            changed[sections[0]] = _another(COMPONENTS[key.strip()], table, str(value))
+            if COMPONENTS[key.strip()] is World and table.get("id") and not _same(World, table["id"], str(value)):
                 changed.pop("original", None)  # its knobs
         else:
             for other in _other_names(_kind_at(changed, sections), name) if sections else ():
@@ -156,10 +157,10 @@ def _kind_at(config: Mapping[str, Any], sections: Sequence[str]) -> type[Options
     section, *inner = sections
     table = config[section]
     name = config[section].get("id")
-    for beside in inner:
+    for options_key in inner:
         section = "designer"
-        name = table.get(beside.removesuffix("_options"))
-        table = table[beside]
+        name = table.get(options_key.removesuffix("_options"))
+        table = table[options_key]
     try:
         return _kind(section, name) if section in KINDS or isinstance(name, str) else None
     except (UsageError, PluginError):
@@ -173,8 +174,8 @@ def _other_names(kind: type[Options] | None, name: str) -> set[str]:
     return {now, *(old for old, new in renamed.items() if new == now)} - {name}
 
 
-def _another(kind: Part, table: Mapping[str, Any], id: str) -> dict[str, Any]:
-    """The section of another part; a designer that works on proposals gets those of the one before it."""
+def _another(kind: Component, table: Mapping[str, Any], id: str) -> dict[str, Any]:
+    """The section of another component; a designer that works on proposals gets those of the one before it."""
     before = str(table.get("id", AUTO))
     if AUTO in (before, id) or _same(kind, before, id):
         return {**table, "id": id}
@@ -185,8 +186,8 @@ def _another(kind: Part, table: Mapping[str, Any], id: str) -> dict[str, Any]:
     return {"id": id, "of": before, "of_options": {name: v for name, v in table.items() if name != "id"}}
 
 
-def _same(kind: Part, one: str, other: str) -> bool:
-    """Whether two names are of one part; what cannot be loaded any more is another."""
+def _same(kind: Component, one: str, other: str) -> bool:
+    """Whether two names are of one component; what cannot be loaded any more is another."""
     try:
         before = find(kind, one)
     except (UsageError, PluginError):
@@ -211,7 +212,7 @@ def with_llm(config: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def resolve(config: Mapping[str, Any]) -> Config:
-    """Find every part, check every value, fill in every default."""
+    """Find every component, check every value, fill in every default."""
     refuse_unbearable(config)
     if unknown := set(config) - {*SECTIONS, *TOP}:
         raise UsageError(f"config: unknown key {min(unknown)!r}, {nearest(min(unknown), [*SECTIONS, *TOP])}")
@@ -222,16 +223,17 @@ def resolve(config: Mapping[str, Any]) -> Config:
     world = find(World, str(tables["world"]["id"]))
     tables["world"] = world.Options.updated(tables["world"], f"[world] {world.id}")
     given = {key: value for key, value in tables["world"].items() if key != "id"}
-    fitting = world.suggested(_options(world, given, f"[world] {world.id}"))
+    suggestions = world.suggested(_options(world, given, f"[world] {world.id}"))
+    tables["original"] = world.Setting.updated(tables["original"], "[original]")
     for name in SECTIONS[1:]:
-        suggested = {**DEFAULTS.get(name, {}), **fitting.get(name, {})}
+        suggested = {**DEFAULTS.get(name, {}), **suggestions.get(name, {})}
         tables[name] = _with_suggestions(name, tables[name], suggested, f"{world.id}.suggests")
-    tables["designer"], why = _chosen(tables["designer"])
+    tables["designer"], why = _choose_designer(tables["designer"])
     designer = find(Designer, str(tables["designer"]["id"]))
     agent = find(Agent, str(tables["agent"]["id"]))
     found: dict[str, Any] = {"world": world, "designer": designer, "agent": agent}
-    names = {name: _lasting_name(str(tables[name].pop("id")), part.id) for name, part in found.items()}
-    options = {name: _options(part, tables[name], f"[{name}] {part.id}") for name, part in found.items()}
+    names = {name: _lasting_name(str(tables[name].pop("id")), kind.id) for name, kind in found.items()}
+    options = {name: _options(kind, tables[name], f"[{name}] {kind.id}") for name, kind in found.items()}
     return Config(
         seed=top.seed,
         world=world,
@@ -252,16 +254,16 @@ def resolve(config: Mapping[str, Any]) -> Config:
 def start(config: Config, folder: Path | str, watcher: Watcher | None = None) -> Scores:
     """Begin a new run in a folder and see it through."""
     with _leading(config):
-        parts = _build(config)
-        parts[1].ready()  # what cannot be built, or begin, leaves no folder behind
+        world, designer, agent = _build(config)
+        designer.ready()  # what cannot be built, or begin, leaves no folder behind
         config.log.ready()
         if config.begin:
-            _load(parts[2], Path(config.begin))
-        begun = {"agent": parts[2]} if config.begin else {}
+            _load(agent, Path(config.begin))
+        begun = {"agent": agent} if config.begin else {}
         plain = config.to_toml()
         trust.remember(plain)
         with Run.create(Path(folder), plain, **begun) as run:
-            return _train(config, parts, run, watcher)
+            return _train(config, world, designer, agent, run, watcher)
 
 
 def resume(
@@ -276,13 +278,13 @@ def resume(
     if (folder / EXPORTED).is_dir():
         raise RunError(f"{folder} is an exported agent, not a run: it can be tested, watched and filmed")
     with _leading(config):
-        parts = _build(config)
-        _tell_changes(folder)
+        world, designer, agent = _build(config)
+        _log_changes(folder)
         with Run.open(folder, from_step) as run:
-            _same_skills(folder, parts[0])
+            _same_skills(folder, world)
             if config.begin and "agent" not in run.saved:  # it was killed before it had a copy
-                _load(parts[2], Path(config.begin))
-            return _train(config, parts, run, watcher)
+                _load(agent, Path(config.begin))
+            return _train(config, world, designer, agent, run, watcher)
 
 
 def _resolved(folder: Path, trusted: bool) -> Config:
@@ -295,7 +297,7 @@ def _resolved(folder: Path, trusted: bool) -> Config:
         raise type(error)(f"{folder / CONFIG}: {error}") from error
 
 
-def _tell_changes(folder: Path) -> None:
+def _log_changes(folder: Path) -> None:
     """Say what differs from the config that the run went with last; all that it went with stay in its environment."""
     now = dict(leaves(parse_config(folder)))
     known = read_environment(folder)
@@ -312,7 +314,7 @@ def follow() -> None:
     def making(plain: Mapping[str, Any]) -> Callable[[], Agent]:
         config = resolve(plain)
         world = config.world(config.world_options, config.original)
-        return lambda: _newcomer(config, world)
+        return lambda: _untrained_agent(config, world)
 
     ranks.follow(making)
 
@@ -321,7 +323,7 @@ def trained(folder: Path | str, trusted: bool = False) -> tuple[Config, Agent]:
     """The agent of a run as it is now, or an exported one, in its world."""
     folder = Path(folder)
     config = _resolved(folder, trusted)
-    agent = _newcomer(config, config.world(config.world_options, config.original))
+    agent = _untrained_agent(config, config.world(config.world_options, config.original))
     _load(agent, folder)
     return config, agent
 
@@ -373,32 +375,28 @@ def _build(config: Config) -> tuple[World, Designer, Agent]:
     world = config.world(config.world_options, config.original)
     refuse_too_large(world, config.agent_options, config.schedule.designs)
     designer = config.designer(world.Setting, config.designer_options, derive(config.seed, "designer"))
-    return world, designer, _newcomer(config, world)
+    return world, designer, _untrained_agent(config, world)
 
 
-def _newcomer(config: Config, world: World) -> Agent:
-    """An untrained agent."""
+def _untrained_agent(config: Config, world: World) -> Agent:
     return config.agent(world, config.agent_options, derive(config.seed, "agent"))
 
 
-def _train(config: Config, parts: tuple[World, Designer, Agent], run: Run, watcher: Watcher | None) -> Scores:
-    world, designer, agent = parts
-
-    def newcomer() -> Agent:
-        return _newcomer(config, world)
+def _train(config: Config, world: World, designer: Designer, agent: Agent, run: Run, watcher: Watcher | None) -> Scores:
+    def make_untrained_agent() -> Agent:
+        return _untrained_agent(config, world)
 
     past = read_metrics(run.folder)
-    plain = config.to_toml()
-    loggers = config.log.watchers(run.folder.resolve().name, run.tensorboard, past, plain)
-    told = Watchers([*loggers, *([watcher] if watcher else [])])
+    loggers = config.log.watchers(run.folder.resolve().name, run.tensorboard, past, config.to_toml())
+    watchers = Watchers([*loggers, watcher] if watcher else loggers)
     try:
-        return Loop(world, designer, agent, config.schedule, run, config.seed, newcomer, told).train()
+        return Loop(world, designer, agent, config.schedule, run, config.seed, make_untrained_agent, watchers).train()
     finally:
-        told.close()
+        watchers.close()
 
 
-def _chosen(table: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Who designs where that is left open, and why; the options beside `auto` are the language model's."""
+def _choose_designer(table: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The designer where `auto` leaves it open, and why; options given with `auto` are the language model's."""
     if table["id"] != AUTO:
         return table, ""
     checked(find(Designer, "llm").Options, {name: v for name, v in table.items() if name != "id"}, "[designer] auto")
@@ -417,47 +415,50 @@ def _with_suggestions(section: str, given: dict[str, Any], suggested: Mapping[st
         given = _updated(kind, given, f"[{section}] {id}" if id else f"[{section}]")
     if id == suggested.get("id"):
         return {**(_updated(kind, suggested, f"{where}[{section!r}]") if kind else suggested), **given}
-    return _with_maker(given, suggested) if section == "designer" else given  # others do not fit another part
+    return _with_suggested_inner(given, suggested) if section == "designer" else given  # other options do not fit
 
 
 def _kind(section: str, id: object) -> type[Options] | None:
     """The kind of options that a section holds; those of `auto` are the language model's. Knobs are no options."""
     if section in KINDS:
         return KINDS[section]
-    if f"{section}.id" not in WHO:
+    if f"{section}.id" not in COMPONENTS:
         return None
-    part = WHO[f"{section}.id"]
-    return find(part, "llm" if (section, id) == ("designer", AUTO) else str(id)).Options
+    name = "llm" if (section, id) == ("designer", AUTO) else str(id)
+    return find(COMPONENTS[f"{section}.id"], name).Options
 
 
 def _updated(kind: type[Options], table: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Options under the names of today, those of the designers that they name included."""
     found = kind.updated(table, what)
     for name in kind.naming if issubclass(kind, NamingOptions) else ():
-        maker = found.get(name)
-        beside = f"{name}_options"
-        if isinstance(maker, str) and isinstance(found.get(beside), Mapping):
-            inner = find(Designer, maker).Options
-            found[beside] = _updated(inner, found[beside], f"{what}, {beside} of {maker}")
+        inner = found.get(name)
+        key = f"{name}_options"
+        if isinstance(inner, str) and isinstance(found.get(key), Mapping):
+            found[key] = _updated(find(Designer, inner).Options, found[key], f"{what}, {key} of {inner}")
     return found
 
 
-def _with_maker(table: dict[str, Any], suggested: Mapping[str, Any]) -> dict[str, Any]:
-    """What is suggested for a designer also holds where another one works on its proposals.
+def _with_suggested_inner(table: dict[str, Any], suggested: Mapping[str, Any]) -> dict[str, Any]:
+    """What is suggested for a designer also holds where another one wraps it.
 
-    One that would work on random proposals, were it not told otherwise, works on those of the designer suggested.
+    A designer whose `of` defaults to `random` wraps the suggested designer instead.
     """
-    who = str(suggested.get("id", AUTO))
+    suggested_id = str(suggested.get("id", AUTO))
     id = str(table["id"])
-    if AUTO in (who, id) or not issubclass(kind := find(Designer, id).Options, OfOptions):
+    if AUTO in (suggested_id, id):
         return table
-    maker = table.get("of", who if kind.model_fields["of"].default == "random" else None)
-    if not isinstance(maker, str) or not _same(Designer, maker, who):
+    outer = find(Designer, id).Options
+    if not issubclass(outer, OfOptions):
         return table
-    kind = find(Designer, maker).Options
+    inner = table.get("of", suggested_id if outer.model_fields["of"].default == "random" else None)
+    if not isinstance(inner, str) or not _same(Designer, inner, suggested_id):
+        return table
+    kind = find(Designer, inner).Options
     options = {name: value for name, value in suggested.items() if name != "id"}
-    given = _updated(kind, table.get("of_options", {}), f"[designer] {id}, of_options of {maker}")
-    return {**table, "of": maker, "of_options": _updated(kind, options, f"what is suggested for {who}") | given}
+    options = _updated(kind, options, f"what is suggested for {suggested_id}")
+    given = _updated(kind, table.get("of_options", {}), f"[designer] {id}, of_options of {inner}")
+    return {**table, "of": inner, "of_options": {**options, **given}}
 
 
 def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -469,17 +470,17 @@ def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     return dict(table)
 
 
-def _options(part: Any, table: Mapping[str, Any], what: str) -> Options:
-    """Check a part's options; an option that names another designer gets that one's lasting name."""
-    options: Options = checked(part.Options, table, what)
+def _options(component: Any, table: Mapping[str, Any], what: str) -> Options:
+    """Check a component's options; an option that names another designer gets that one's lasting name."""
+    options: Options = checked(component.Options, table, what)
     if isinstance(options, ModelOptions):
         options = choose.settled(options, what)
     for name in options.naming if isinstance(options, NamingOptions) else ():
         named = getattr(options, name)
-        beside = f"{name}_options"
+        key = f"{name}_options"
         other = find(Designer, named)
-        inner = _options(other, getattr(options, beside), f"{what}, {beside} of {other.id}")
-        options = options.model_copy(update={name: _lasting_name(named, other.id), beside: Frozen(_plain(inner))})
+        inner = _options(other, getattr(options, key), f"{what}, {key} of {other.id}")
+        options = options.model_copy(update={name: _lasting_name(named, other.id), key: Frozen(_plain(inner))})
     return options
 
 

@@ -8,7 +8,7 @@ Start from `designers/baselines.py`.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import Field, field_validator
 
@@ -70,6 +70,11 @@ class LeaveOptions(records.Options):
     def _one_is_several(cls, given: Any) -> Any:
         return (given,) if isinstance(given, str) else given
 
+    def updated_knobs(self, setting: type[Setting]) -> Self:
+        """The same options with the names that knobs have today."""
+        leave = tuple(setting.updated(dict.fromkeys(self.leave), "leave"))
+        return self if leave == self.leave else self.model_copy(update={"leave": leave})
+
     def check(self, setting: type[Setting]) -> None:
         """Refuse names that are not knobs, and a list of all knobs."""
         names = [k.name for k in setting.knobs()]
@@ -93,6 +98,8 @@ class Designer(ABC):
     def __init__(self, setting: type[Setting], options: records.Options | None = None, seed: int = 0) -> None:
         self.setting = setting
         self.options = options or self.Options()
+        if isinstance(self.options, LeaveOptions):
+            self.options = self.options.updated_knobs(setting)
         self.seed = seed
 
     def ready(self) -> None:

@@ -7,8 +7,8 @@
     designer.learn(outcomes, scores)             step 4   the designer adapts
 
 After the cycles comes a final stretch in the original. EnvGen (arXiv 2403.12014) and GenEnv (arXiv 2512.19682) are this
-loop with different parts; it knows no world, designer or agent by name. Every step goes through `run.step`, which does
-it and marks it done, or returns what it gave before the run was interrupted.
+loop with different components; it knows no world, designer or agent by name. Every step goes through `run.step`, which
+does it and marks it done, or returns what it gave before the run was interrupted.
 """
 
 import re
@@ -56,16 +56,16 @@ class Schedule(Options):
     @field_validator("ratio", mode="before")
     @classmethod
     def _two_numbers(cls, ratio: object) -> str:
-        parts = ratio.split(":") if isinstance(ratio, str) else []
-        numbers = [p.strip() for p in parts if re.fullmatch("[0-9]{1,9}", p.strip())]
-        if len(parts) != 2 or len(numbers) != 2 or not any(int(p) for p in numbers):
+        sides = ratio.split(":") if isinstance(ratio, str) else []
+        numbers = [side.strip() for side in sides if re.fullmatch("[0-9]{1,9}", side.strip())]
+        if len(sides) != 2 or len(numbers) != 2 or not any(int(number) for number in numbers):
             raise ValueError("write two whole numbers with a colon between, like '1:1' or '5:1'")
         return str(ratio)
 
     @property
     def designed(self) -> int:
         """Practice in the designs, a cycle."""
-        designed, original = (int(part) for part in self.ratio.split(":"))
+        designed, original = (int(number) for number in self.ratio.split(":"))
         return self.per_cycle * designed // (designed + original)
 
     @property
@@ -75,7 +75,7 @@ class Schedule(Options):
 
 
 class Loop:
-    """One run of the loop; `newcomer` makes an untrained agent, for designers that rank designs by one."""
+    """One run of the loop; designers that rank designs by an untrained agent get it from `make_untrained_agent`."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Loop:
         schedule: Schedule,
         run: Run,
         seed: int,
-        newcomer: Callable[[], Agent],
+        make_untrained_agent: Callable[[], Agent],
         watcher: Watcher | None = None,
     ) -> None:
         self.world = world
@@ -94,7 +94,7 @@ class Loop:
         self.schedule = schedule
         self.run = run
         self.seed = seed
-        self.newcomer = newcomer
+        self.make_untrained_agent = make_untrained_agent
         self.watcher = watcher or Watcher()
         self.spent = 0  # budget since the run began, by the schedule
 
@@ -102,19 +102,20 @@ class Loop:
         """Go through all cycles and the final stretch; steps that the run folder already holds are not repeated."""
         self.run.restore({"agent": self.agent, "designer": self.designer})
         schedule = self.schedule
-        past = list[Cycle]()
+        past: list[Cycle] = []
         for cycle in range(1, schedule.cycles + 1):
             designs = self.propose(cycle, past)
             designed = self.practise(cycle, "designed", designs or [self.world.unaltered()], schedule.designed)
-            stretch = self.practise(cycle, "original", [self.world.unaltered()], schedule.original)
-            scores = self.measure(cycle, stretch)
+            original_outcomes = self.practise(cycle, "original", [self.world.unaltered()], schedule.original)
+            scores = self.measure(cycle, original_outcomes)
             designed = designed if designs else []
             self.learn(cycle, designed, scores)
             past.append(Cycle(number=cycle, designed=tuple(designed), scores=scores))
         if past and not schedule.final:
             return past[-1].scores
         last = schedule.cycles + 1
-        return self.measure(last, self.practise(last, "original", [self.world.unaltered()], schedule.final))
+        original_outcomes = self.practise(last, "original", [self.world.unaltered()], schedule.final)
+        return self.measure(last, original_outcomes)
 
     def propose(self, cycle: int, past: Sequence[Cycle]) -> list[Design]:
         """Step 1: ask the designer, and hold it to what the world accepts."""
@@ -130,30 +131,34 @@ class Loop:
                 )
             return [self._accept(design) for design in designs]
 
-        return self.run.step(step, Design, work, designer=self.designer)
+        designs = self.run.step(step, Design, work, designer=self.designer)
+        return [self.world.updated(design) for design in designs]
 
     def practise(self, cycle: int, phase: str, designs: Sequence[Design], budget: int) -> list[Outcome]:
         """Steps 2 and 3a: train, with a checkpoint after every part."""
         parts = []
-        for part, start in enumerate(range(0, budget, self.schedule.save_every)):
-            amount = min(self.schedule.save_every, budget - start)
-            parts.append(self._practise_part(Step(cycle=cycle, phase=phase, part=part), designs, amount, start, budget))
-            self.spent += amount
-        return [Outcome.merge(one) for one in zip(*parts, strict=True)]
+        for part, offset in enumerate(range(0, budget, self.schedule.save_every)):
+            step = Step(cycle=cycle, phase=phase, part=part)
+            part_budget = min(self.schedule.save_every, budget - offset)
+            parts.append(self._practise_part(step, designs, part_budget, offset, budget))
+            self.spent += part_budget
+        return [Outcome.merge(outcomes_of_design) for outcomes_of_design in zip(*parts, strict=True)]
 
-    def measure(self, cycle: int, stretch: Sequence[Outcome]) -> Scores:
+    def measure(self, cycle: int, original_outcomes: Sequence[Outcome]) -> Scores:
         """Step 3b: test in the original on fixed seeds; beside it stands how the practice before it went."""
 
         def work() -> list[Scores]:
             self.watcher.begin(f"cycle {cycle}: {self.agent.id} is tested", 0, "")
-            scores = test_scores(self.agent, self.schedule.test_seeds, self.schedule.test_episodes)
-            figures = {"test/headline": scores.headline, "test/reward": scores.reward.mean}
-            self._report(step, 0, 0, figures | {f"test/{name}": score.mean for name, score in scores.skills.items()})
-            return [scores.model_copy(update={"trained": self._trained(stretch)})]
+            scores = evaluate_agent(self.agent, self.schedule.test_seeds, self.schedule.test_episodes)
+            metrics = {"test/headline": scores.headline, "test/reward": scores.reward.mean}
+            for name, score in scores.skills.items():
+                metrics[f"test/{name}"] = score.mean
+            self._report(step, 0, 0, metrics)
+            return [scores.model_copy(update={"trained": self._trained(original_outcomes)})]
 
         step = Step(cycle=cycle, phase="measure")
-        kept = {} if "agent" in self.run.saved else {"agent": self.agent}  # one that never practised is kept, too
-        (scores,) = self.run.step(step, Scores, work, **kept)
+        unsaved = {} if "agent" in self.run.saved else {"agent": self.agent}  # one that never practised is saved, too
+        (scores,) = self.run.step(step, Scores, work, **unsaved)
         return scores
 
     def learn(self, cycle: int, outcomes: Sequence[Outcome], scores: Scores) -> None:
@@ -168,30 +173,31 @@ class Loop:
         self.run.step(step, Design, work, designer=self.designer)
 
     def _practise_part(
-        self, step: Step, designs: Sequence[Design], amount: int, start: int, budget: int
+        self, step: Step, designs: Sequence[Design], part_budget: int, offset: int, budget: int
     ) -> list[Outcome]:
         def report(done: int, metrics: Mapping[str, float]) -> None:
-            self._report(step, done, start + done, metrics)
+            self._report(step, done, offset + done, metrics)
 
         def work() -> list[Outcome]:
             self.watcher.begin(f"cycle {step.cycle}: practice, {step.phase}", budget, self.agent.unit)
             seed = derive(self.seed, "practise", step.cycle, step.phase, step.part)
-            made = self.agent.practise(designs, amount, seed=seed, report=report)
-            return each(made, designs, f"{self.agent.id}: practise()")
+            outcomes = self.agent.practise(designs, part_budget, seed=seed, report=report)
+            return check_outcomes(outcomes, designs, f"{self.agent.id}: practise()")
 
-        return self.run.step(step, Outcome, work, agent=self.agent)
+        outcomes = self.run.step(step, Outcome, work, agent=self.agent)
+        return [outcome.model_copy(update={"design": self.world.updated(outcome.design)}) for outcome in outcomes]
 
-    def _report(self, step: Step, since: int, done: int, figures: Mapping[str, float]) -> None:
-        """Tell the run folder and the watcher; `since` is the budget used since the step's part began."""
-        if figures:
-            self.run.metrics(step, self.spent + since, figures)
-        self.watcher.report(self.spent + since, done, figures)
+    def _report(self, step: Step, in_part: int, in_step: int, metrics: Mapping[str, float]) -> None:
+        """Pass metrics to the run folder and the watcher, with the budget spent in this part and in the whole step."""
+        if metrics:
+            self.run.metrics(step, self.spent + in_part, metrics)
+        self.watcher.report(self.spent + in_part, in_step, metrics)
 
-    def _trained(self, stretch: Sequence[Outcome]) -> Trained | None:
+    def _trained(self, original_outcomes: Sequence[Outcome]) -> Trained | None:
         """The papers' protocol: success over training attempts."""
-        if not stretch or not stretch[0].attempts:
+        if not original_outcomes or not original_outcomes[0].attempts:
             return None
-        (whole,) = stretch
+        (whole,) = original_outcomes
         rates = Frozen({skill.name: whole.share(skill.name) for skill in self.world.skills})
         reward = whole.reward / whole.attempts
         return Trained(skills=rates, headline=self.world.headline(rates), reward=reward, attempts=whole.attempts)
@@ -209,22 +215,22 @@ class Loop:
         return design.model_copy(update={"setting": values, "by": design.by or self.designer.id})
 
 
-def each(outcomes: list[Outcome], designs: Sequence[Design], who: str) -> list[Outcome]:
-    """What an agent returned, if it is an outcome for each design."""
+def check_outcomes(outcomes: list[Outcome], designs: Sequence[Design], source: str) -> list[Outcome]:
+    """Return what an agent returned, if it is an outcome for each design; refuse it otherwise."""
     fits = isinstance(outcomes, list) and len(outcomes) == len(designs)
     if not fits or not all(isinstance(one, Outcome) for one in outcomes):
         raise AgentError(
-            f"{who} returned {outcomes!r:.100}, not a list with an Outcome for each of {len(designs)} designs"
+            f"{source} returned {outcomes!r:.100}, not a list with an Outcome for each of {len(designs)} designs"
         )
     return outcomes
 
 
-def test_scores(agent: Agent, seeds: int, episodes: int) -> Scores:
+def evaluate_agent(agent: Agent, seeds: int, episodes: int) -> Scores:
     """Test an agent in its original world, on seeds that are the same for every run."""
     world = agent.world
     original = [agent.world.unaltered()] * seeds
-    made = agent.measure(original, [for_test(i) for i in range(seeds)], episodes)
-    outcomes = each(made, original, f"{agent.id}: measure()")
+    outcomes = agent.measure(original, [for_test(i) for i in range(seeds)], episodes)
+    check_outcomes(outcomes, original, f"{agent.id}: measure()")
     scores = Scores.over(outcomes, [skill.name for skill in world.skills])
     headline = world.headline({name: score.mean for name, score in scores.skills.items()})
     return scores.model_copy(update={"headline": headline})
@@ -245,13 +251,14 @@ class _Context:
         agent = self.loop.agent
         spent = 0
         if practised is not None:
-            agent = self.loop.newcomer()
+            agent = self.loop.make_untrained_agent()
             seed = derive(self.loop.seed, "newcomer", self.cycle)
             agent.practise([self.loop.world.unaltered()], practised, seed=seed, report=lambda done, metrics: None)
             spent = practised
         seeds = [derive(self.loop.seed, "trial", self.cycle, i) for i in range(len(designs))]
         accepted = [self.loop._accept(design) for design in designs]
-        outcomes = each(agent.measure(accepted, seeds, episodes), accepted, f"{agent.id}: measure()")
+        outcomes = agent.measure(accepted, seeds, episodes)
+        check_outcomes(outcomes, accepted, f"{agent.id}: measure()")
         self.report({"trial/spent": spent + sum(outcome.spent for outcome in outcomes)})
         return outcomes
 

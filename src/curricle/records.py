@@ -77,14 +77,15 @@ class Record(BaseModel):
         return cls.model_validate_json(text)
 
 
-class Options(Record):
-    """How a world, designer, agent or run is set up; every field has a description, which is its help text.
+class OldNames(BaseModel):
+    """A declaration whose fields may get other names or go away.
 
-    A field may get another name or go away. Configs and run folders that still have the old name stay readable: declare
-    it in `renamed` or `removed`. Subclasses inherit the declarations and may add their own.
+    Configs and run folders that still have an old name stay readable: declare it in `renamed` or `removed`. Subclasses
+    inherit the declarations and may add their own.
     """
 
-    model_config = ConfigDict(strict=True)
+    _noun: ClassVar[str]
+    """What a field is called in messages."""
     renamed: ClassVar[Mapping[str, str]] = Frozen()
     """Old name of a field -> its name now."""
     removed: ClassVar[Mapping[str, tuple[Any, str]]] = Frozen()
@@ -102,7 +103,7 @@ class Options(Record):
 
     @classmethod
     def updated(cls, table: Mapping[str, Any], what: str) -> dict[str, Any]:
-        """A table of options under the names of today, in the same order; logs a note for each old name."""
+        """A table under the names of today, in the same order; logs a note for each old name."""
         renamed = cls.every_renamed()
         removed = cls.every_removed()
         found: dict[str, Any] = {}
@@ -110,8 +111,8 @@ class Options(Record):
             if name in removed:
                 harmless, advice = removed[name]
                 if value != harmless:
-                    raise ValueRefused(f"{what}: {name} = {value!r} is refused, the option was removed: {advice}")
-                LOG.warning("%s: the option %s was removed; %r changes nothing, leave it out", what, name, value)
+                    raise ValueRefused(f"{what}: {name} = {value!r} is refused, the {cls._noun} was removed: {advice}")
+                cls._note(f"{what}: the {cls._noun} {name} was removed; {value!r} changes nothing, leave it out")
             elif name in renamed:
                 new = renamed[name]
                 if new in table:
@@ -121,11 +122,23 @@ class Options(Record):
                     raise ValueRefused(
                         f"{what}: {other} and {name} are both old names of {new}, keep one and call it {new}"
                     )
-                LOG.warning("%s: the option %s is called %s now", what, name, new)
+                cls._note(f"{what}: the {cls._noun} {name} is called {new} now")
                 found[new] = value
             else:
                 found[name] = value
         return found
+
+    @classmethod
+    def _note(cls, text: str) -> None:
+        """Log that an old name was read."""
+        LOG.warning("%s", text)
+
+
+class Options(OldNames, Record):
+    """How a world, designer, agent or run is set up; every field has a description, which is its help text."""
+
+    model_config = ConfigDict(strict=True)
+    _noun = "option"
 
     @model_validator(mode="before")
     @classmethod

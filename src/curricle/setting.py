@@ -8,6 +8,7 @@ This one declaration gives the prompt text and the JSON schema for a language mo
 levels of a policy and the help of the command line. The defaults are the original world, in which agents are tested.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from curricle.errors import DeclarationError, ValueRefused, nearest
-from curricle.records import Brief, Frozen, Knob, Value, Values
+from curricle.records import LOG, Brief, Design, Frozen, Knob, OldNames, Value, Values
 
 _TRIES = 1000
 
@@ -50,9 +51,13 @@ class Span(BaseModel):
     """Whether it may be empty."""
 
 
-class Setting(BaseModel):
-    """The base of every world's knobs; rules that span several knobs are `model_validator`s of the subclass."""
+class Setting(OldNames):
+    """The base of every world's knobs; rules that span several knobs are `model_validator`s of the subclass.
 
+    A knob that gets another name stays readable in old configs and run folders: declare it in `renamed`.
+    """
+
+    _noun = "knob"
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
     _knobs: ClassVar[tuple[Knob, ...]] = ()
 
@@ -74,9 +79,14 @@ class Setting(BaseModel):
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Build a setting from plain values; knobs left out have their default, and the error names all bad ones."""
         try:
-            return cls.model_validate(dict(values))
+            return cls.model_validate(cls.updated(values, cls.__name__))
         except ValidationError as error:
             raise ValueRefused("; ".join(_refusal(cls, problem) for problem in error.errors())) from None
+
+    @classmethod
+    def _note(cls, text: str) -> None:
+        """Log a note once: a run folder may hold thousands of designs with an old name."""
+        _note_once(cls, text)
 
     @classmethod
     def follows(cls, name: str, said: str) -> Sequence[str] | Span | None:
@@ -116,6 +126,11 @@ class Setting(BaseModel):
     def values(self) -> Values:
         """The setting as plain data, for a record."""
         return Frozen(self.model_dump())
+
+
+@functools.cache
+def _note_once(setting: type[Setting], text: str) -> None:
+    LOG.warning("%s", text)
 
 
 def _knob(cls: type[Setting], name: str, field: FieldInfo) -> Knob:
@@ -159,6 +174,12 @@ def _draw(knob: Knob, rng: np.random.Generator) -> Value:
         return float(rng.uniform(knob.low, knob.high))
     levels = knob.levels()
     return levels[int(rng.integers(len(levels)))]
+
+
+def updated_design(setting: type[Setting], design: Design, what: str) -> Design:
+    """A stored design, with the names that knobs have today."""
+    values = setting.updated(design.setting, what)
+    return design if values == design.setting else design.model_copy(update={"setting": Frozen(values)})
 
 
 def schema_of(knobs: Sequence[Knob]) -> dict[str, Any]:

@@ -56,10 +56,15 @@ class World(ABC):
 
     def setting(self, values: Mapping[str, Any]) -> knobs.Setting:
         """Turn plain values into a setting of this world; knobs that are left out have the original's value."""
+        given = self.Setting.updated(values, f"setting of {self.id}")
         try:
-            return self.Setting.of({**self.original.values, **values})
+            return self.Setting.of({**self.original.values, **given})
         except ValueRefused as error:
             raise ValueRefused(f"setting of {self.id}: {error}") from None
+
+    def updated(self, design: Design) -> Design:
+        """A design from a run folder, with the names that knobs have today."""
+        return knobs.updated_design(self.Setting, design, f"setting of {self.id}")
 
     def brief(self, cycle: int, cycles: int, past: Sequence[Cycle] = ()) -> Brief:
         """Describe to a designer what this world offers and how the agent has done so far."""

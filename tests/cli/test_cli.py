@@ -30,7 +30,7 @@ def curricle(*arguments, cwd=None):
 
 def test_the_first_line_names_the_model_of_an_agent_that_is_one():
     players = config.resolve(config.load(f"{ROOT}/configs/genenv-small.toml"))
-    assert runs._learner(players) == "grpo-v1 (embedded)"
+    assert runs._agent_line(players) == "grpo-v1 (embedded)"
 
 
 def test_run_then_show_then_resume(tmp_path):
@@ -170,10 +170,10 @@ def test_a_log_gets_a_sign_of_life_now_and_then(monkeypatch):
         monkeypatch.setattr("curricle.views.progress.EVERY", 0.0)
         progress.report(5000, 5000, {})
         progress.begin("cycle 2: someone designs", 0, "")
-        progress.report(100, 0, {"design/warmed": 3.0, "design/warm_loss": 0.25})
+        progress.report(100, 0, {"design/imitation_passes": 3.0, "design/imitation_loss": 0.25})
         progress.report(100, 0, {"design/total": 3.0})
     assert text.getvalue().splitlines()[1:] == [
         "cycle 1: practice: 5,000 of 100 steps",
         "cycle 2: someone designs",
-        "cycle 2: someone designs: warmed 3, warm_loss 0.25",
+        "cycle 2: someone designs: imitation_passes 3, imitation_loss 0.25",
     ]

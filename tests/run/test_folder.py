@@ -48,6 +48,14 @@ def test_what_a_run_holds(finished):
     assert environment["python"] and environment["packages"]["numpy"] and environment["cores"]
 
 
+def test_metrics_of_older_folders_have_the_names_of_today(tmp_path):
+    line = {"at": 3, "cycle": 1, "phase": "designed", "practice/even": 0.5, "design/warm_loss": 2.0, "practice/kl": 0.1}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    (read,) = read_metrics(tmp_path)
+    assert (read["practice/no_signal"], read["design/imitation_loss"], read["practice/kl"]) == (0.5, 2.0, 0.1)
+    assert len(read) == len(line)
+
+
 def test_a_changed_config_is_reported_and_both_are_kept(finished, caplog):
     config.resume(finished)
     assert not caplog.records

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from curricle import __version__, signals
 from curricle.cli import check, components, models, runs, scenes  # noqa: F401 - each adds its commands to the app
-from curricle.cli.shell import CleanFormatter, app, tell
+from curricle.cli.shell import CleanFormatter, app, print_message
 from curricle.errors import CurricleError, Waiting
 from curricle.run.reading import one_line
 from curricle.scale import ranks
@@ -46,7 +46,7 @@ def main() -> None:
     try:
         app()
     except CurricleError as error:
-        _tell_error(str(error), waits=isinstance(error, Waiting))
+        _print_error(str(error), waits=isinstance(error, Waiting))
         sys.exit(error.exit_code)
     except (signals.Stopped, KeyboardInterrupt) as stopped:
         number = stopped.number if isinstance(stopped, signals.Stopped) else signal.SIGINT
@@ -55,10 +55,10 @@ def main() -> None:
     except OSError as error:
         if error.filename is None:
             raise
-        _tell_error(f"{error.filename}: {error.strerror}")
+        _print_error(f"{error.filename}: {error.strerror}")
         sys.exit(1)
     except MemoryError as error:
-        _tell_error(f"memory ran out: {one_line(error)}; choose smaller sizes")
+        _print_error(f"memory ran out: {one_line(error)}; choose smaller sizes")
         sys.exit(1)
     finally:
         logging.captureWarnings(False)
@@ -67,8 +67,8 @@ def main() -> None:
             signals.restore()
 
 
-def _tell_error(text: str, waits: bool = False) -> None:
+def _print_error(text: str, waits: bool = False) -> None:
     """Print an error in one line; of several ranks, each says which it is."""
     rank = f"rank {os.environ['RANK']}: " if ranks.follows() else ""
     word = ("waiting:", "bold yellow") if waits else ("error:", "bold red")
-    tell(Text.assemble(rank, word, f" {text}"))
+    print_message(Text.assemble(rank, word, f" {text}"))

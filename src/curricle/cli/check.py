@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from curricle.agent import Agent
-from curricle.cli.shell import WorldName, app, say
+from curricle.cli.shell import WorldName, app, print_result
 from curricle.cli.tried import naming, tried
 from curricle.config import AUTO, DEFAULTS, SECTIONS
 from curricle.designer import Designer, NamingOptions
@@ -59,12 +59,12 @@ def check(world: WorldName, steps: Steps = 300, tasks: Tasks = 8, count: Count =
         trial = _Trial(made)
         for name, setting in settings.items():
             with naming(name, setting, made.original):
-                say(f"{name}: {trial.answered(setting, tasks)}")
+                print_result(f"{name}: {trial.answered(setting, tasks)}")
         with naming("the original", made.original, made.original):
             notes += trial.notes()
     for line in [*notes, *_advice(made)]:
-        say(f"note: {line}")
-    say(f"{made.id}: {len(settings)} settings tried")
+        print_result(f"note: {line}")
+    print_result(f"{made.id}: {len(settings)} settings tried")
 
 
 def _advice_on_suggestions(world: World) -> list[str]:
@@ -142,7 +142,7 @@ class _Trial:
         tasks = self._in_time(setting, count, 1)
         if [task.to_json() for task in self._in_time(setting, count, 1)] != [task.to_json() for task in tasks]:
             what = f"gave different tasks for the same seed in {setting!r}"
-            raise WorldError(f"{self.world.id} {what}: its luck must come from the seed")
+            raise WorldError(f"{self.world.id} {what}: draw all random numbers from the seed")
         self._keep(tasks)
         known = sum(self._solved(task) for task in tasks)
         solved = f"{known} solved by their solutions" if known else "no solution is known"
@@ -167,7 +167,8 @@ class _Trial:
             )
         if not any(self._solution(task) for task in self._drawn(home, 4, 1)):
             notes.append(
-                "no solution(): whether right answers are paid was not tried, and agents cannot imitate (warm)"
+                "no solution(): whether right answers are paid was not tried, so agents cannot imitate it "
+                "(`imitation_updates`, `imitation_passes`)"
             )
         return notes
 
@@ -238,29 +239,56 @@ class _Trial:
 
     def _earned_by_junk(self, setting: Setting, tasks: Sequence[Task]) -> str:
         """How often junk is paid; junk that is paid whatever the task is a fault."""
-        verdicts = dict[str, list[Verdict]]()
-        for task in tasks:
-            for name, words in self._junk(task).items():
-                verdicts.setdefault(name, []).append(self._judged(task, [words]))
-        paid = Counter({name: n for name, given in verdicts.items() if (n := sum(v.reward > 0 for v in given))})
-        asked = sum(map(len, verdicts.values()))
+        verdicts = self._verdicts_on_junk(tasks)
+        paid = Counter[str]()
+        asked = 0
+        for name, given in verdicts.items():
+            asked += len(given)
+            times_paid = sum(verdict.reward > 0 for verdict in given)
+            if times_paid:
+                paid[name] = times_paid
         if paid.total() == asked:
             first, second, *_ = verdicts
             raise WorldError(f"{self.world.id}: score() pays for all junk, even {first} and {second}, in {setting!r}")
         for name, given in verdicts.items():
-            if all(map(_is_much, given)) and self._pays_always(setting, name, len(tasks)):
+            always_good = all(_is_much(verdict) for verdict in given)
+            if always_good and self._pays_always(setting, name, len(tasks)):
                 what = f"score() pays for {name} as an answer to every task"
                 raise WorldError(f"{self.world.id}: {what}, whatever is right, in {setting!r}")
-        self.paid = self.paid + paid
-        self.asked = self.asked + asked
+        self.paid += paid
+        self.asked += asked
         return f"something {paid.total()} of {asked} times" if paid else "nothing"
 
+    def _verdicts_on_junk(self, tasks: Sequence[Task]) -> dict[str, list[Verdict]]:
+        """What each junk answer earns, task by task."""
+        verdicts = dict[str, list[Verdict]]()
+        for task in tasks:
+            for name, words in self._junk(task).items():
+                verdicts.setdefault(name, []).append(self._judged(task, [words]))
+        return verdicts
+
     def _pays_always(self, setting: Setting, name: str, count: int) -> bool:
-        """Whether more tasks pay for it too, and not because one answer is right for all: a guess may be lucky."""
-        tasks = [task for task in self._drawn(setting, 4 * count, 2) if name in self._junk(task)]
-        right = {repr(self._solution(task) or (task.prompt if task.gold is None else task.gold)) for task in tasks}
-        paid = all(_is_much(self._judged(task, [self._junk(task)[name]])) for task in tasks)
-        return paid and (len(right) > 1 or (name == ECHO and bool(tasks)))
+        """Whether more tasks pay for this junk too, and not because one answer is right for all of them."""
+        right_answers = set[str]()
+        tasks = 0
+        for task in self._drawn(setting, 4 * count, 2):
+            junk = self._junk(task)
+            if name not in junk:
+                continue
+            if not _is_much(self._judged(task, [junk[name]])):
+                return False
+            tasks += 1
+            right_answers.add(self._right_answer(task))
+        if name == ECHO:
+            return tasks > 0  # prompts differ, so no prompt is the right answer to all tasks
+        return len(right_answers) > 1
+
+    def _right_answer(self, task: Task) -> str:
+        """Something that is equal for tasks with the same right answer."""
+        solution = self._solution(task)
+        if solution:
+            return repr(solution)
+        return repr(task.prompt if task.gold is None else task.gold)
 
     def _judged(self, task: Task, words: Sequence[str]) -> Verdict:
         """What an agent that says these words, turn by turn, would earn."""

@@ -1,4 +1,4 @@
-"""Commands about the parts of a run: what is installed, and what a designer is told."""
+"""Commands about components: what is installed, and the prompt that a designer would send."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from rich.text import Text
 
 from curricle import config
 from curricle.agent import Agent
-from curricle.cli.shell import Trust, WorldName, app, put, say
+from curricle.cli.shell import Trust, WorldName, app, print_result, write_text
 from curricle.designer import Designer, OfOptions
 from curricle.designers.llm.designer import LLM
 from curricle.errors import UsageError
@@ -40,22 +40,27 @@ def design(
     if settled.world.id != kind.id:
         raise UsageError(f"{run_folder} is a run in {settled.world.id}, not in {kind.id}")
     cycles = settled.schedule.cycles
-    past = _past(run_folder) if run_folder else []
-    maker = settled.designer
+    run_world = settled.world(settled.world_options, settled.original)
+    past = _finished_cycles(run_folder, run_world) if run_folder else []
+    designer = settled.designer
     options = settled.designer_options
-    n = settled.schedule.designs
-    if isinstance(options, OfOptions) and (inner := find(Designer, options.of)).prompts is not Designer.prompts:
-        # asked once, as the run begins
-        past = []
-        n = getattr(options, "candidates", n)
-        maker = inner
-        options = checked(inner.Options, options.of_options, f"[designer] of_options of {inner.id}")
+    number = settled.schedule.designs
+    if isinstance(options, OfOptions):
+        inner = find(Designer, options.of)
+        if inner.prompts is not Designer.prompts:
+            # the inner designer is asked once, as the run begins
+            past = []
+            number = getattr(options, "candidates", number)
+            designer = inner
+            options = checked(inner.Options, options.of_options, f"[designer] of_options of {inner.id}")
     cycle = min(len(past) + 1, cycles)  # of a finished run: the last one its designer got
-    brief = settled.world(settled.world_options, settled.original).brief(cycle, cycles, past[: cycle - 1])
+    brief = run_world.brief(cycle, cycles, past[: cycle - 1])
     prompts: Sequence[Sequence[Message]] = ()
-    if maker.prompts is not Designer.prompts:
-        prompts = maker(kind.Setting, options, derive(settled.seed, "designer")).prompts(brief, n)
-    put("\n\n".join(as_text(prompt) for prompt in prompts or LLM(kind.Setting).prompts(brief, n)))
+    if designer.prompts is not Designer.prompts:
+        prompts = designer(kind.Setting, options, derive(settled.seed, "designer")).prompts(brief, number)
+    if not prompts:
+        prompts = LLM(kind.Setting).prompts(brief, number)
+    write_text("\n\n".join(as_text(prompt) for prompt in prompts))
 
 
 @app.command()
@@ -80,37 +85,40 @@ def _list(kind: type[World] | type[Designer] | type[Agent], name: str | None) ->
     """Print what is installed of a kind; a plug-in that does not load is shown with its error."""
     found = [(name, find(kind, name))] if name else list(installed(kind))
     if not found:
-        say(f"no {KINDS[kind]} are installed; a file serves too: curricle run folder/file.py:Class")
-    for id, part in found:
-        if isinstance(part, Exception):
-            say(Text.assemble((id, "bold red"), f"  broken: {part}"))
+        print_result(f"no {KINDS[kind]} are installed; a file serves too: curricle run folder/file.py:Class")
+    for id, component in found:
+        if isinstance(component, Exception):
+            print_result(Text.assemble((id, "bold red"), f"  broken: {component}"))
             continue
-        first = ((part.__doc__ or "").strip().splitlines() or [""])[0]
-        say(Text.assemble((part.id, "bold"), f"  {first}"))
-        lines = _options(part.Options)
-        if issubclass(part, World):
-            lines += [f"original.{knob.line}" for knob in part.Setting.knobs()]
-            lines += _skills(part) if name else []
+        first_line = ((component.__doc__ or "").strip().splitlines() or [""])[0]
+        print_result(Text.assemble((component.id, "bold"), f"  {first_line}"))
+        lines = _options(component.Options)
+        if issubclass(component, World):
+            lines += [f"original.{knob.line}" for knob in component.Setting.knobs()]
+            lines += _skills(component) if name else []
         for line in lines:
-            say(f"    {line}")
+            print_result(f"    {line}")
 
 
 @app.command()
 def schedule() -> None:
-    """List what a run's schedule and its log can be told, with the defaults."""
+    """List the options of a run's schedule and of its log, with the defaults."""
     for section, options in (("schedule", Schedule), ("log", Log)):
-        say(Text.assemble((section, "bold"), f"  {(options.__doc__ or '').strip()}"))
+        print_result(Text.assemble((section, "bold"), f"  {(options.__doc__ or '').strip()}"))
         for line in _options(options):
-            say(f"    {section}.{line}")
+            print_result(f"    {section}.{line}")
 
 
 def _skills(world: type[World]) -> list[str]:
     """A world's skills with what they need and what eases them, its guide, and the schedule it suggests."""
     lines = []
     for skill in world.skills:
-        parts = [f"needs {', '.join(skill.needs)}"] if skill.needs else []
-        parts += [f"eased by {', '.join(f'{k}={v}' for k, v in skill.eased_by.items())}"] if skill.eased_by else []
-        lines.append(f"skill {skill.name}" + (f": {'; '.join(parts)}" if parts else ""))
+        details = []
+        if skill.needs:
+            details.append(f"needs {', '.join(skill.needs)}")
+        if skill.eased_by:
+            details.append(f"eased by {', '.join(f'{knob}={value}' for knob, value in skill.eased_by.items())}")
+        lines.append(f"skill {skill.name}: {'; '.join(details)}" if details else f"skill {skill.name}")
     suggested = [f"{section}.{k} = {v!r}" for section, keys in world.suggests.items() for k, v in keys.items()]
     return [*lines, f"guide: {' '.join(world.guide.split())}", *(f"suggests {line}" for line in suggested)]
 
@@ -119,12 +127,13 @@ def _options(options: type[Options]) -> list[str]:
     return [f"{name} = {field.default!r}: {field.description}" for name, field in options.model_fields.items()]
 
 
-def _past(folder: Path) -> list[Cycle]:
-    """The finished cycles of a run, as its designer was told of them."""
+def _finished_cycles(folder: Path, world: World) -> list[Cycle]:
+    """The finished cycles of a run, as its designer got them."""
     with_designs = {step.cycle for step, _ in read_records(folder, Design)}
     parts: dict[int, dict[int, list[Outcome]]] = {}
     for step, outcome in read_records(folder, Outcome):
         if step.phase == "designed" and step.cycle in with_designs:
+            outcome = outcome.model_copy(update={"design": world.updated(outcome.design)})
             parts.setdefault(step.cycle, {}).setdefault(step.part, []).append(outcome)
     cycles = []
     for step, scores in read_records(folder, Scores):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from curricle.cli.shell import app, say, tell
+from curricle.cli.shell import app, print_message, print_result
 from curricle.llm.embedded import weights
 
 
@@ -17,7 +17,9 @@ def model(
 ) -> None:
     """Get the embedded language model, once; everything works offline afterwards."""
     got = weights.get(source)
-    say(got.path)
-    tell(f"{'new' if got.new else 'was there already'}, SHA-256 {got.sha256}")
+    print_result(got.path)
+    print_message(f"{'new' if got.new else 'was there already'}, SHA-256 {got.sha256}")
     if not got.known:
-        tell(f"note: this is not the file that Curricle was measured with ({weights.NAME}, SHA-256 {weights.SHA256})")
+        print_message(
+            f"note: this is not the file that Curricle was measured with ({weights.NAME}, SHA-256 {weights.SHA256})"
+        )

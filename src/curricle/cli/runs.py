@@ -10,9 +10,22 @@ import tomli_w
 import typer
 
 from curricle import config, signals
-from curricle.cli.shell import Knobs, Run, Set, Trust, adjusted, app, err, out, put, say, takes, tell
+from curricle.cli.shell import (
+    Knobs,
+    Run,
+    Set,
+    Trust,
+    adjusted,
+    app,
+    err,
+    out,
+    print_message,
+    print_result,
+    takes,
+    write_text,
+)
 from curricle.designer import OfOptions
-from curricle.loop import test_scores
+from curricle.loop import evaluate_agent
 from curricle.run import CONFIG, is_run, shown
 from curricle.run import trust as trust_rule
 from curricle.run import verify as check_folder
@@ -51,11 +64,11 @@ def run(options: RunOptions) -> None:
         return None if options.dry_run else _follow()
     resolved = _resolve(options)
     if options.dry_run:
-        put(tomli_w.dumps(resolved.to_toml()).removesuffix("\n"))
+        write_text(tomli_w.dumps(resolved.to_toml()).removesuffix("\n"))
         return
     folder = options.out_folder or _new_folder(resolved)
-    tell(
-        f"{folder}: world {resolved.world.id}, designer {_who(resolved)}, agent {_learner(resolved)}, "
+    print_message(
+        f"{folder}: world {resolved.world.id}, designer {_designer_line(resolved)}, agent {_agent_line(resolved)}, "
         f"seed {resolved.seed}"
     )
     with _progress(folder) as progress:
@@ -84,12 +97,12 @@ def verify(folder: Run) -> None:
     """Check all of a run: journal, records, checkpoints, versions. Changes nothing; status 1 if a file is damaged."""
     problems, notes = check_folder(folder)
     for problem in problems:
-        say(f"damaged: {problem}")
+        print_result(f"damaged: {problem}")
     for note in notes:
-        say(note)
+        print_result(note)
     if problems:
         raise typer.Exit(1)
-    say("whole: every line can be read, and every file is as the journal says")
+    print_result("whole: every line can be read, and every file is as the journal says")
 
 
 @app.command()
@@ -121,7 +134,7 @@ def plot(
     with shown(folder):
         paths = plots(folder, out_folder or folder / "plots")
     for path in paths:
-        say(path)
+        print_result(path)
 
 
 @app.command()
@@ -149,7 +162,7 @@ def export(
     Of a language model there is also a folder `model`, for PEFT, transformers or vLLM.
     """
     config.export(folder, path, merged, trust)
-    say(path)
+    print_result(path)
 
 
 @app.command("eval")
@@ -168,7 +181,7 @@ def evaluate(
     settled, agent = config.trained(folder, trust)
     if knobs:
         agent.world.original = adjusted(agent.world, knobs)
-    scores = test_scores(agent, seeds or settled.schedule.test_seeds, episodes or settled.schedule.test_episodes)
+    scores = evaluate_agent(agent, seeds or settled.schedule.test_seeds, episodes or settled.schedule.test_episodes)
     out.print(scores_table(scores, ", ".join([settled.world.id, settled.agent.id, *(knobs or [])])))
 
 
@@ -188,22 +201,23 @@ def _resolve(options: RunOptions) -> config.Config:
 
 
 def _follow() -> None:
-    """Be one of the ranks that work for the first; it alone reads the command, speaks and writes."""
+    """Be one of the ranks that work for the first; it alone reads the command, prints and writes."""
     config.follow()
 
 
-def _who(resolved: config.Config) -> str:
+def _designer_line(resolved: config.Config) -> str:
     """The designer, its language model, and why it was chosen where nobody named one."""
     options = resolved.designer_options
     of = options.of if isinstance(options, OfOptions) and options.of != "none-v1" else ""
     given = options.of_options if isinstance(options, OfOptions) else options.model_dump()
     model = str(given.get("model", ""))
     address = "" if model == "hand" or model.startswith(("replay:", "local")) else str(given.get("base_url", ""))
-    said = ", ".join(text for text in (of and f"of {of}", f"{model} {address}".strip(), resolved.why) if text)
-    return resolved.designer.id + (f" ({said})" if said else "")
+    inner = f"of {of}" if of else ""
+    details = ", ".join(text for text in (inner, f"{model} {address}".strip(), resolved.why) if text)
+    return resolved.designer.id + (f" ({details})" if details else "")
 
 
-def _learner(resolved: config.Config) -> str:
+def _agent_line(resolved: config.Config) -> str:
     """The agent, and its language model if it is one."""
     model = str(getattr(resolved.agent_options, "model", ""))
     return resolved.agent.id + (f" ({model})" if model else "")
@@ -218,7 +232,7 @@ def _show(folder: Path) -> None:
 
 @contextmanager
 def _progress(folder: Path) -> Iterator[Watcher]:
-    """Show how a run gets on; whoever interrupts it is told how to go on."""
+    """Show how a run gets on; an interrupt prints how to go on."""
     from curricle.views.progress import Progress
 
     signals.advise(f"go on with: curricle resume {folder}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from curricle import config
-from curricle.cli.shell import Knobs, Run, Trust, WorldName, adjusted, app, say
+from curricle.cli.shell import Knobs, Run, Trust, WorldName, adjusted, app, print_result
 from curricle.errors import UsageError
 from curricle.registry import find
 from curricle.world import TaskWorld, VectorWorld, World, WorldVector
@@ -53,7 +53,7 @@ def film(
     from curricle.cli.play import film as write
 
     frames = write(_performance(folder, VectorWorld, knobs, seed, trust), path, size, longest)
-    say(f"{path}: {frames} frames")
+    print_result(f"{path}: {frames} frames")
 
 
 @app.command()
@@ -77,7 +77,7 @@ def look(
         for name, whole in (("map", True), ("view", False)):
             path = out_folder / f"{kind.id}-{seed + index}-{name}.png"
             path.write_bytes(png(vector.picture(index, (size, size), whole)))
-            say(path)
+            print_result(path)
 
 
 def _simulator(name: str) -> type[VectorWorld]:

@@ -83,18 +83,18 @@ def takes(options: type[Fields]) -> Callable[[Callable[[Fields], None]], Callabl
     return decorate
 
 
-def say(text: object) -> None:
+def print_result(text: object) -> None:
     """Print one line of a result as it is: names and paths are not to be wrapped or coloured."""
     out.print(text if isinstance(text, Text) else str(text), soft_wrap=True)
 
 
-def tell(text: object) -> None:
-    """The same, on stderr."""
+def print_message(text: object) -> None:
+    """Print one line on stderr: progress and messages, which are no result."""
     err.print(text if isinstance(text, Text) else str(text), soft_wrap=True)
 
 
-def put(text: str) -> None:
-    """Print a long text as it is, such as a config or a prompt."""
+def write_text(text: str) -> None:
+    """Write a long text to stdout as it is, such as a config or a prompt."""
     sys.stdout.write(f"{clean(text)}\n")
 
 

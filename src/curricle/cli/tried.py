@@ -1,7 +1,7 @@
 """Simulators played by chance for `curricle check`: is what they show what they declare, and the same from one seed?"""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from curricle.cli.shell import say
+from curricle.cli.shell import print_result
 from curricle.errors import CurricleError, DeclarationError, WorldError
 from curricle.setting import Setting
 from curricle.world import VectorWorld, WorldVector
@@ -33,31 +33,31 @@ def tried(world: VectorWorld, settings: Mapping[str, Setting], steps: int) -> li
     """Play each setting by chance; returns what is worth a note."""
     vector = world.vector(list(settings.values()))  # all at once, as agents practise: spaces must agree
     notes = _advice_on_keys(world, vector.single_action_space)
-    odd = set[str]()
+    warnings = set[str]()
     ended = 0
     vector.close()
     for name, setting in settings.items():
         with naming(name, setting, world.original):
-            course = _played(world, setting, steps, odd)
-        say(f"{name}: {course.summary(steps)}")
-        ended += course.ended
+            playthrough = _played_twice(world, setting, steps, warnings)
+        print_result(f"{name}: {playthrough.summary(steps)}")
+        ended += playthrough.ended
     if not ended:
         notes.append(
             f"no episode ended in {len(settings)} settings of {steps} steps each; tests play until episodes end, and "
             "would wait for ever: give the world a limit (truncated after max_steps), or try more --steps"
         )
-    return [*notes, *sorted(odd)]
+    return [*notes, *sorted(warnings)]
 
 
 @dataclass
-class _Course:
-    """A while of play by chance: what it came to, and what each step gave, for a comparison."""
+class Playthrough:
+    """Some steps played by chance: their sums, and what each step gave, for a comparison."""
 
     shown: dict[str, int]
     ended: int = 0
     open: bool = False
     total: float = 0.0
-    trail: dict[str, list[object]] = field(
+    history: dict[str, list[object]] = field(
         default_factory=lambda: {"rewards": [], "observations": [], "ends of episodes": [], "skills": []}
     )
 
@@ -68,72 +68,88 @@ class _Course:
         return f"{self.ended} episodes ended in {steps} steps{still}; reward {self.total:g}, skills shown: {skills}"
 
 
-def _played(world: VectorWorld, setting: Setting, steps: int, odd: set[str]) -> _Course:
+def _played_twice(world: VectorWorld, setting: Setting, steps: int, warnings: set[str]) -> Playthrough:
     """What chance shows in a setting; played twice from one seed, which must give the same."""
-    one, other = (_course(world, setting, steps, odd) for _ in range(2))
-    differ = [name for name, trail in one.trail.items() if trail != other.trail[name]]
-    if differ:
-        pairs = [zip(one.trail[name], other.trail[name], strict=True) for name in differ]
-        first = min(next(i for i, (mine, its) in enumerate(pair) if mine != its) for pair in pairs)
+    one = _played(world, setting, steps, warnings)
+    other = _played(world, setting, steps, warnings)
+    different = []
+    first = steps
+    for name, values in one.history.items():
+        if values != other.history[name]:
+            different.append(name)
+            first = min(first, first_difference(values, other.history[name]))
+    if different:
         raise WorldError(
-            f"{world.id} played twice from the same seed gave different {', '.join(differ)} in {setting!r}, first "
-            f"{_when(first)}: its luck must come from the seed of reset()"
+            f"{world.id} played twice from the same seed gave different {', '.join(different)} in {setting!r}, first "
+            f"{_when(first)}: draw all random numbers from the seed of reset()"
         )
     return one
 
 
-def _course(world: VectorWorld, setting: Setting, steps: int, odd: set[str]) -> _Course:
-    """Play by chance for a while; `odd` collects what may be meant in observations."""
+def first_difference(a: Sequence[object], b: Sequence[object]) -> int:
+    """The first index at which two sequences differ; the length of the shorter one if there is none."""
+    for index, (one, other) in enumerate(zip(a, b, strict=False)):
+        if one != other:
+            return index
+    return min(len(a), len(b))
+
+
+def _played(world: VectorWorld, setting: Setting, steps: int, warnings: set[str]) -> Playthrough:
+    """Play by chance for a while; `warnings` collects what may be meant in observations."""
     vector = world.vector([setting])
-    course = _Course({skill.name: 0 for skill in world.skills})
-    look = _Look(world.id, vector, odd)
+    playthrough = Playthrough({skill.name: 0 for skill in world.skills})
+    history = playthrough.history
+    check = ObservationCheck(world.id, vector, warnings)
     vector.action_space.seed(1)
     observations, _ = vector.reset(seed=[1])
-    look.at(observations)
-    course.trail["observations"].append(_digest(observations))
+    check.batches(observations)
+    history["observations"].append(_digest(observations))
     for name in ("rewards", "ends of episodes", "skills"):
-        course.trail[name].append(None)  # a reset has none: places in all trails are steps
+        history[name].append(None)  # a reset has none: places in all lists are steps
     for step in range(1, steps + 1):
-        look.step = step
+        check.step = step
         observations, rewards, terminated, truncated, info = vector.step(vector.action_space.sample())
         over = bool(terminated[0] or truncated[0])
-        seen = (observations, info["final_obs"]) if over and "final_obs" in info else (observations,)
-        look.at(*seen)
-        given = (float(np.sum(rewards)), _digest(tuple(map(_first, seen))), over, _digest(info["skills"]))
-        for trail, value in zip(course.trail.values(), given, strict=True):
-            trail.append(value)
-        course.total = course.total + given[0]
-        course.ended = course.ended + over
-        course.open = not over
+        shown = (observations, info["final_obs"]) if over and "final_obs" in info else (observations,)
+        check.batches(*shown)
+        reward = float(np.sum(rewards))
+        history["rewards"].append(reward)
+        history["observations"].append(_digest(tuple(_first(batch) for batch in shown)))
+        history["ends of episodes"].append(over)
+        history["skills"].append(_digest(info["skills"]))
+        playthrough.total += reward
+        playthrough.ended += over
+        playthrough.open = not over
         if over or step == steps:
             for name in world.names(info["skills"][0]):
-                course.shown[name] += 1
+                playthrough.shown[name] += 1
     vector.close()
-    return course
+    return playthrough
 
 
-class _Look:
+class ObservationCheck:
     """Holds every observation to the space that its world declares."""
 
-    def __init__(self, world: str, vector: WorldVector, odd: set[str]) -> None:
+    def __init__(self, world: str, vector: WorldVector, warnings: set[str]) -> None:
         self.world = world
         self.space = vector.single_observation_space
-        self.odd = odd
+        self.warnings = warnings
         self.step = 0
         self.slots = vector.slots if isinstance(vector, GymVector) else []
         for slot in self.slots:
-            slot.on_observation = (
-                self.one
-            )  # as the environment gave it: a batch has the declared type, whatever was given
+            # checked as the environment gave it: a batch has the declared type, whatever was given
+            slot.on_observation = self.one
 
-    def at(self, *batches: Any) -> None:
-        """Look at batches of one: observations, and the last ones of an episode that ended."""
-        for batch in () if self.slots else batches:
+    def batches(self, *batches: Any) -> None:
+        """Check batches of one: observations, and the last ones of an episode that ended."""
+        if self.slots:
+            return  # each observation is checked as it comes
+        for batch in batches:
             self.one(_first(batch))
 
     def one(self, observation: Any) -> None:
         """Refuse an observation that is not what was declared."""
-        if fault := _fault(self.space, observation, "its observation", self.odd):
+        if fault := _fault(self.space, observation, "its observation", self.warnings):
             raise WorldError(f"{self.world} shows {fault} ({_when(self.step)})")
 
 
@@ -159,30 +175,36 @@ def _digest(observations: Any) -> bytes:
     return hashlib.blake2b(plain, digest_size=16).digest()
 
 
-def _fault(space: gymnasium.Space[Any], seen: Any, where: str, odd: set[str]) -> str:
-    """What is wrong with an observation, or nothing; `odd` collects what may be meant."""
+def _fault(space: gymnasium.Space[Any], observation: Any, where: str, warnings: set[str]) -> str:
+    """What is wrong with an observation, or nothing; `warnings` collects what may be meant."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inner = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
-        parts = dict(enumerate(seen)) if isinstance(seen, tuple) else seen
+        parts = dict(enumerate(observation)) if isinstance(observation, tuple) else observation
         if not isinstance(parts, Mapping) or set(parts) != set(inner):
-            found = sorted(parts, key=str) if isinstance(parts, Mapping) else f"{seen!r:.100}"
+            found = sorted(parts, key=str) if isinstance(parts, Mapping) else f"{observation!r:.100}"
             return f"the parts {found} in {where}, but declares {sorted(inner, key=str)}"
-        faults = (_fault(sub, parts[key], f"part {key!r} of {where}", odd) for key, sub in inner.items())
+        faults = (_fault(sub, parts[key], f"part {key!r} of {where}", warnings) for key, sub in inner.items())
         return next((fault for fault in faults if fault), "")
     bounds = _bounds(space)
     if bounds is None:
-        return "" if space.contains(seen) else f"{seen!r:.100} in {where}, which is not in the declared {space}"
+        return (
+            ""
+            if space.contains(observation)
+            else f"{observation!r:.100} in {where}, which is not in the declared {space}"
+        )
     try:
-        array = np.asarray(seen)
+        array = np.asarray(observation)
     except ValueError:  # lists of different lengths
-        return f"{seen!r:.100} in {where}, but declares the shape {space.shape}"
+        return f"{observation!r:.100} in {where}, but declares the shape {space.shape}"
     if array.shape != space.shape:
         return f"the shape {array.shape} in {where}, but declares {space.shape}: {space}"
     whole = space.dtype is not None and space.dtype.kind in "iub"
     if array.dtype.kind not in ("iub" if whole else "iubf"):
         return f"values of {array.dtype} in {where}, but declares {space.dtype}: {space}"
     if not whole and array.dtype.kind != "f":
-        odd.add(f"{where} has values of {array.dtype}, but is declared as {space.dtype}; agents see them as the latter")
+        warnings.add(
+            f"{where} has values of {array.dtype}, but is declared as {space.dtype}; agents see them as the latter"
+        )
     return _wrong_value(array if whole else _cast(array, space), where, *bounds)
 
 
@@ -205,15 +227,27 @@ def _wrong_value(array: NDArray[Any], where: str, low: Any, high: Any) -> str:
     """Name the first value that is not finite or out of bounds; rounding may cross a bound by a hair."""
     low = np.broadcast_to(low, array.shape)
     high = np.broadcast_to(high, array.shape)
-    endless = ~np.isfinite(array)
+    not_finite = ~np.isfinite(array)
+    if not_finite.any():
+        return f"{_first_value(array, not_finite, where)}; it must be finite"
     outside = (array < low) | (array > high)
     if array.dtype.kind == "f":
         outside &= ~(np.isclose(array, low, 1e-6, 1e-6) | np.isclose(array, high, 1e-6, 1e-6))
-    if not (endless | outside).any():
+    if not outside.any():
         return ""
-    at = tuple(int(i) for i in np.argwhere(endless if endless.any() else outside)[0])
-    place = f"{array[at]} in {where}{f' at {list(at)}' if at else ''}"
-    return f"{place}; it must be finite" if endless.any() else f"{place}, but declares it as {low[at]} to {high[at]}"
+    at = _first_index(outside)
+    return f"{_first_value(array, outside, where)}, but declares it as {low[at]} to {high[at]}"
+
+
+def _first_index(wrong: NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.argwhere(wrong)[0])
+
+
+def _first_value(array: NDArray[Any], wrong: NDArray[np.bool_], where: str) -> str:
+    """The first wrong value and its place, in words."""
+    at = _first_index(wrong)
+    place = f" at {list(at)}" if at else ""
+    return f"{array[at]} in {where}{place}"
 
 
 def _advice_on_keys(world: VectorWorld, actions: gymnasium.Space[Any]) -> list[str]:

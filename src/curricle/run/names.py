@@ -22,6 +22,14 @@ FINGERPRINTED = (*TRIMMED, EXCHANGES, JOURNAL)
 """A marker holds the fingerprints of these."""
 BESIDE = (ENVIRONMENT, TIMINGS)
 """Not part of the result."""
+RENAMED_METRICS = {
+    "practice/even": "practice/no_signal",
+    "practice/warmed": "practice/imitation_updates",
+    "practice/warm_loss": "practice/imitation_loss",
+    "design/warmed": "design/imitation_passes",
+    "design/warm_loss": "design/imitation_loss",
+}
+"""Old name of a metric -> its name now; run folders with old names are read as if they had the new ones."""
 FOLDERS = (CHECKPOINTS, BY_HAND, LOST)
 CHECKPOINT_NAME = re.compile("([0-9]{5}|[1-9][0-9]{5,7})-(agent|designer)")
 """What the run itself may have written into its folder of checkpoints; nothing else there is touched."""

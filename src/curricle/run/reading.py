@@ -26,6 +26,7 @@ from curricle.run.names import (
     JOURNAL,
     LOCK,
     METRICS,
+    RENAMED_METRICS,
     TIMINGS,
     Step,
 )
@@ -92,14 +93,14 @@ def read_exchanges(folder: Path) -> list[tuple[Step, Exchange]]:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """All metrics: one dict a line, with `at`, `cycle` and `phase`."""
+    """All metrics under the names of today: one dict a line, with `at`, `cycle` and `phase`."""
     lines = _read_plain(folder / METRICS, "it is part of the result: restore it from a copy")
     for number, line in enumerate(lines, start=1):
         fits = type(line.get("at")) is int and type(line.get("cycle")) is int and isinstance(line.get("phase"), str)
         numbers = [value for name, value in line.items() if name != "phase"]
         if not fits or not all(value is None or type(value) in (int, float) for value in numbers):
             raise RunDamaged(f"{folder / METRICS}, line {number}: it does not hold metrics; {COPY}")
-    return lines
+    return [{RENAMED_METRICS.get(name, name): value for name, value in line.items()} for line in lines]
 
 
 def read_timings(folder: Path) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Watchers: one small interface for whatever follows a run while it happens - TensorBoard, W&B, trackio, a terminal.
 
-A watcher hears of each step and of every figure. It cannot change a run: no result depends on one, and one that breaks
-down (a full disk, a service that is out) is dismissed with a warning while the run goes on.
+A watcher gets each step and all metrics. It cannot change a run: no result depends on one, and one that breaks down (a
+full disk, a service that is out) is dismissed with a warning while the run goes on.
 """
 
 import importlib
@@ -35,7 +35,7 @@ class Watcher:
         """A step starts; its budget is `total` units (0: it has none)."""
 
     def report(self, at: int, done: int, metrics: Mapping[str, float]) -> None:
-        """Figures came in at `at` units since the run began, `done` of them in this step."""
+        """Metrics arrived after `at` units of budget since the run began, `done` of them in this step."""
 
     def close(self) -> None:
         """The run is over, or was interrupted."""
@@ -48,18 +48,18 @@ class Watchers(Watcher):
         self.members = list(members)
 
     def begin(self, title: str, total: int, unit: str) -> None:
-        """Tell all."""
-        self._tell(lambda member: member.begin(title, total, unit))
+        """Pass it to all."""
+        self._each(lambda member: member.begin(title, total, unit))
 
     def report(self, at: int, done: int, metrics: Mapping[str, float]) -> None:
-        """Tell all."""
-        self._tell(lambda member: member.report(at, done, metrics))
+        """Pass it to all."""
+        self._each(lambda member: member.report(at, done, metrics))
 
     def close(self) -> None:
         """Close all."""
-        self._tell(lambda member: member.close())
+        self._each(lambda member: member.close())
 
-    def _tell(self, call: Callable[[Watcher], None]) -> None:
+    def _each(self, call: Callable[[Watcher], None]) -> None:
         for member in list(self.members):
             try:
                 call(member)
@@ -142,7 +142,7 @@ def _logged_in() -> bool:
 
 
 class Log(Options):
-    """Who else is told about the figures in `metrics.jsonl`."""
+    """Which loggers also receive the metrics of `metrics.jsonl`."""
 
     tensorboard: bool = Field(
         True, description="Write TensorBoard event files into the run folder, where tensorboardX is installed."
@@ -162,7 +162,7 @@ class Log(Options):
     def watchers(
         self, name: str, events: Path, past: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
     ) -> list[Watcher]:
-        """Start the loggers that are switched on; `past` are the figures that a resumed run already has."""
+        """Start the loggers that are switched on; `past`: metrics that a resumed run already has."""
         members: list[Watcher] = []
         if self.tensorboard and importlib.util.find_spec("tensorboardX") is not None:
             try:

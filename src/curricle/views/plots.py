@@ -148,13 +148,14 @@ def _asides(rates: Sequence[float], step: float) -> list[float]:
 def _knobs(designed: Sequence[tuple[int, Outcome]], original: Mapping[str, Value]) -> "Figure":
     """The values of the knobs that were moved, cycle by cycle, those moved most first; the original's is dashed."""
     settings = [outcome.design.setting for _, outcome in designed]
-    times = Counter({n: sum(setting.get(n) != original[n] for setting in settings) for n in original})
+    times = Counter({n: sum(setting.get(n, original[n]) != original[n] for setting in settings) for n in original})
     moved = [name for name, count in times.most_common() if count] or [*original][:1]
     shown = moved[:MOST_KNOBS]
     rows = -(-len(shown) // COLUMNS)
     figure, axes = _figure(rows, COLUMNS, 3 * COLUMNS, 2.1 * rows + 1.0)
     for i, (axis, name) in enumerate(zip(axes.flat, shown, strict=False)):
-        _knob(axis, [(cycle, o.design.setting[name]) for cycle, o in designed], original[name])
+        values = [(cycle, o.design.setting.get(name, original[name])) for cycle, o in designed]
+        _knob(axis, values, original[name])
         axis.set_title(f"{name} ({times[name] / len(settings):.0%})", fontsize=9)
         axis.set_xlabel("cycle" if i + COLUMNS >= len(shown) else "", fontsize=8)  # the lowest of each column
     for axis in axes.flat[len(shown) :]:

@@ -25,6 +25,13 @@ class Rate(ProgressColumn):
 
 EVERY = 60.0
 """Seconds between two lines where there is no terminal."""
+IMITATION = (
+    "practice/imitation_updates",
+    "practice/imitation_loss",
+    "design/imitation_passes",
+    "design/imitation_loss",
+)
+"""Metrics of imitation, which uses no budget: they show how far it is."""
 
 
 class Progress(Watcher):
@@ -38,7 +45,7 @@ class Progress(Watcher):
         self.title = ""
         self.total = 0
         self.unit = ""
-        self.told = -EVERY
+        self.last_line = -EVERY
 
     def __enter__(self) -> Self:
         self.bars.start()
@@ -50,26 +57,28 @@ class Progress(Watcher):
         self.bars.stop()
 
     def begin(self, title: str, total: int, unit: str) -> None:
-        """Show the step; the parts of one long practice share a bar."""
+        """Show the step; a long practice of several parts has one bar."""
         if title != self.title:
             self.title = title
             self.total = total
             self.unit = unit
             self.bars.reset(self.task, description=title, total=total or None, unit=unit)
-            self._say(title)
+            self._print_line(title)
 
     def report(self, at: int, done: int, metrics: Mapping[str, float]) -> None:
-        """Move the bar; a warm-up, which uses no budget, says how far it is instead."""
+        """Move the bar; imitation, which uses no budget, shows its metrics instead."""
         if done:
             self.bars.update(self.task, completed=done, description=self.title)
-            self._say(f"{self.title}: {done:,} of {self.total:,} {self.unit}")
-        elif warm := {name: value for name, value in metrics.items() if "/warm" in name}:
-            told = ", ".join(f"{name.rpartition('/')[2]} {value:.4g}" for name, value in warm.items())
-            self.bars.update(self.task, description=f"{self.title}: {told}")
-            self._say(f"{self.title}: {told}")
+            self._print_line(f"{self.title}: {done:,} of {self.total:,} {self.unit}")
+            return
+        shown = [f"{name.rpartition('/')[2]} {metrics[name]:.4g}" for name in IMITATION if name in metrics]
+        if shown:
+            line = f"{self.title}: {', '.join(shown)}"
+            self.bars.update(self.task, description=line)
+            self._print_line(line)
 
-    def _say(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         """A sign of life in a log."""
-        if not self.console.is_terminal and time.monotonic() - self.told >= EVERY:
-            self.told = time.monotonic()
+        if not self.console.is_terminal and time.monotonic() - self.last_line >= EVERY:
+            self.last_line = time.monotonic()
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -105,7 +105,9 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
     assert slow.causal.optimizer.param_groups[0]["lr"] == options["learning_rate"]
     fresh = agent(Solved(), imitation_updates=2, **options)
     fresh.practise([Solved().unaltered()], 16, seed=0, report=lambda done, seen: reported.append((done, seen)))
-    assert [list(seen) for done, seen in reported[:2]] == [["practice/warmed", "practice/warm_loss"]] * 2
+    assert [list(seen) for done, seen in reported[:2]] == [
+        ["practice/imitation_updates", "practice/imitation_loss"]
+    ] * 2
     assert reported[0][0] == 0
     few, asked = agent(Solved(), imitation_updates=2, imitation_tasks=3, **options), []
     draw = few.task_world.draw
@@ -121,8 +123,8 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", [0, 4])
-def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
-    """KL is measured from there, in practice, in origin() and after a restart; else it would unlearn the warm-up."""
+def test_what_imitation_made_of_it_is_what_it_began_as(lora, tmp_path):
+    """KL is measured from there, in practice, in origin() and after a restart; or imitation would be unlearned."""
     options, seen = (
         {
             "lora": lora,
@@ -143,7 +145,7 @@ def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
 
     cold = initial_logits(one)
     one.practise([home], 16, seed=0, report=lambda done, metrics: seen.append(metrics.get("practice/kl")))
-    assert abs(seen[-1]) < 1e-5, "the first update starts where the warm-up ended"
+    assert abs(seen[-1]) < 1e-5, "the first update starts where imitation ended"
     assert not torch.allclose(initial_logits(one), cold, atol=1e-2)
     steps = {float(state["step"]) for state in one.causal.optimizer.state.values()}
     assert steps == {1.0}, "the optimiser, too, begins there"

@@ -47,7 +47,7 @@ def test_ranks_warm_up_alike_and_begin_there(more, launched, tmp_path):
     begun = [name for name in safetensors.numpy.load_file(both / "arrays.safetensors") if name.startswith("origin/")]
     assert begun
     metrics, _ = json.loads((both / "metrics.json").read_text())
-    assert [list(seen) for seen in metrics[:2]] == [["practice/warmed", "practice/warm_loss"]] * 2
+    assert [list(seen) for seen in metrics[:2]] == [["practice/imitation_updates", "practice/imitation_loss"]] * 2
     assert abs(metrics[2]["practice/kl"]) < 1e-5 < metrics[3]["practice/kl"]
 
 

@@ -254,7 +254,7 @@ def test_a_warm_start_shows_what_seed_tasks_look_like(caplog):
     assert not warm.causal.optimizer.state, "its own learning begins anew"
     seeds = [Example([5, 6], warm.form.tokens(values), 1.0) for values in world.examples(1)]
     before, after = (update(d.causal, seeds, 0.0, 1.0, 8)["loss"] for d in (cold, warm))
-    assert after < before - 1 and context.metrics["design/warm_loss"] > 0
+    assert after < before - 1 and context.metrics["design/imitation_loss"] > 0
     weights = {name: p.detach().clone() for name, p in warm.causal.trained()}
     warm.propose(world.brief(2, 2), 2, context)
     assert all(torch.equal(weights[name], p) for name, p in warm.causal.trained()), "the first cycle only"

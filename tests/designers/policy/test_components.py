@@ -13,6 +13,7 @@ from curricle.designers.policy.forecast import Forecast, counts, original_counts
 from curricle.designers.policy.search import Search
 from curricle.designers.policy.space import CONTRADICTED
 from curricle.records import Design, Outcome, Trained
+from curricle.setting import Setting, knob
 from curricle.worlds.crafter import Crafter
 
 
@@ -191,6 +192,11 @@ def test_log_probabilities_are_those_of_the_samples():
 # -- archive and search ------------------------------------------------------------------------------------------------
 
 
+class Line(Setting):
+    x: int = knob(1, "A place.", ge=1, le=2)
+    renamed = {"place": "x"}  # noqa: RUF012
+
+
 def test_the_archive_keeps_what_was_shown_each_time():
     one, two = (Design(setting={"x": x}, aim="a") for x in (1, 2))
     archive = Archive(capacity=3, decay=0.5)
@@ -201,8 +207,11 @@ def test_the_archive_keeps_what_was_shown_each_time():
     archive.add(5, [Outcome(design=two, attempts=0, successes=0)])
     assert archive.settings() == [two.setting, one.setting] and len(archive.entries) == 3, "the oldest left"
     other = Archive(capacity=3, decay=0.5)
-    other.load(json.loads(json.dumps(archive.to_json())))
+    other.load(json.loads(json.dumps(archive.to_json())), Line)
     assert other.entries == archive.entries
+    old = Outcome(design=Design(setting={"place": 1}), attempts=1, successes=0)
+    other.load([(1, old.to_json())], Line)
+    assert other.settings() == [one.setting], "the old name of a knob is read"
 
 
 def test_the_search_finds_the_edge():

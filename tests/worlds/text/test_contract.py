@@ -273,16 +273,16 @@ def test_levels_are_levels():
     world = Reasoning()
     easy, hard = (world.tasks(world.setting({"family": "chain_sum", "level": n}), 6, 1) for n in (0, 4))
     assert max(len(t.prompt[0].content) for t in easy) < min(len(t.prompt[0].content) for t in hard)
-    between = world.tasks(world.setting({"family": "chain_sum", "level": 0, "ahead": 1}), 40, 1)
+    between = world.tasks(world.setting({"family": "chain_sum", "level": 0, "raised_attributes": 1}), 40, 1)
     sums = [re.findall(r"[0-9]+", t.prompt[0].content.partition("<answer>")[0]) for t in between]
     assert {len(numbers) for numbers in sums} == {2, 3}, "as many numbers as at level 1"
     assert {len(number) for numbers in sums for number in numbers} == {1}, "and digits of level 0"
     assert all(world.score(t, [Message(role="assistant", content=world.solution(t)[0])]).reward == 1 for t in between)
     for level, most in ((0, 1), (4, 0)):
         with pytest.raises(
-            ValueRefused, match=f"ahead = 2 is too high: the most at level {level} of chain_sum is {most}"
+            ValueRefused, match=f"raised_attributes = 2 is too high: the most at level {level} of chain_sum is {most}"
         ):
-            world.setting({"family": "chain_sum", "level": level, "ahead": 2})
+            world.setting({"family": "chain_sum", "level": level, "raised_attributes": 2})
     low = next(name for name, family in FAMILIES.items() if family["levels"] == 1)
     with pytest.raises(ValueRefused, match=f"level = 1 is too high: the highest of {low} is 0"):
         world.setting({"family": low, "level": 1})
@@ -323,7 +323,7 @@ def listed(task):
 def test_a_game_that_its_walkthrough_does_not_win_is_no_task(worlds):
     """One with a locker, and a locker of limited edition: who takes the key from one is asked from which."""
     world, *_ = worlds["textworld-v1"]
-    setting = world.setting({"length": 6, "rooms": 7, "told": "the goal", "hints": True})
+    setting = world.setting({"length": 6, "rooms": 7, "objective": "the goal", "hints": True})
     bad = Plan(7, setting.objects, 6, setting.theme, False, 1632317915)
     assert not world._won(bad, script(bad)[1])
     for task in world.tasks(setting, 3, 1):

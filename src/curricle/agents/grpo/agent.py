@@ -216,7 +216,7 @@ class GRPO(Agent):
             tasks = self.task_world.draw(original, o.imitation_tasks, derive(self.seed, "warm", self.imitated))
             loss = imitate(self.task_world, tasks, self.causal, o.max_tokens, o.max_turns, o.microbatch_size)
             self.imitated += 1
-            report(0, {"practice/warmed": float(self.imitated), "practice/warm_loss": loss})
+            report(0, {"practice/imitation_updates": float(self.imitated), "practice/imitation_loss": loss})
         group["lr"] = o.learning_rate
         self.causal.make_initial()
         if ranks.count() > 1:

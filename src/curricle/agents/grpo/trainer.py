@@ -64,9 +64,9 @@ REPORTED = {
     "entropy": "entropy",
     "grad_norm": "grad_norm",
     "clip_ratio/region_mean": "clipped",
-    "frac_reward_zero_std": "even",
+    "frac_reward_zero_std": "no_signal",
 }
-"""TRL's names of the metrics we report; `even` is the share of attempts whose group all earned the same: no signal."""
+"""TRL's names of the metrics we report; `no_signal` is the share of attempts whose group all earned the same reward."""
 ROWS_WITHOUT_GRADIENT = 4
 """How many times as many packed rows go through the network at a time where nothing is kept for a gradient."""
 MASKED_LOG_PROB = -1000.0

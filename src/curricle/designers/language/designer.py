@@ -269,7 +269,7 @@ class Language(Designer):
                 batch = [drawn[int(i)] for i in order[start : start + o.batch_size]]
                 losses.append(update(self.causal, batch, 0.0, np.inf, o.microbatch_size)["loss"])
             loss = float(np.mean(losses))
-            context.report({"design/warmed": float(number), "design/warm_loss": loss})
+            context.report({"design/imitation_passes": float(number), "design/imitation_loss": loss})
             LOG.info("%s: pass %d of %d over the seed tasks, loss %.3g", self.id, number, o.imitation_passes, loss)
         self.causal.make_initial()
 

@@ -24,7 +24,7 @@ from curricle.designers.reward import Floats
 from curricle.errors import RunDamaged
 from curricle.records import Brief, Design, Frozen, Outcome, Scores, Skill, Values
 from curricle.seeds import generator
-from curricle.setting import Setting
+from curricle.setting import Setting, updated_design
 from curricle.tracking import checkpoint
 
 STRAY = 0.1
@@ -140,9 +140,13 @@ class Archive:
         """Plain data for a checkpoint."""
         return [[cycle, outcome.to_json()] for cycle, outcome in self.entries]
 
-    def load(self, plain: Sequence[tuple[int, str]]) -> None:
+    def load(self, plain: Sequence[tuple[int, str]], setting: type[Setting]) -> None:
         """Read what `to_json` returned."""
-        self.entries = [(int(cycle), Outcome.from_json(text)) for cycle, text in plain]
+        self.entries = []
+        for cycle, text in plain:
+            outcome = Outcome.from_json(text)
+            design = updated_design(setting, outcome.design, "archive of a policy")
+            self.entries.append((int(cycle), outcome.model_copy(update={"design": design})))
 
 
 class Policy(DesignerWrapper):
@@ -341,6 +345,11 @@ class Policy(DesignerWrapper):
         }
         checkpoint.write(folder, arrays, state)
 
+    def _updated(self, skill: Skill) -> Skill:
+        """A skill of a checkpoint, with the names that knobs have today."""
+        eased_by = self.setting.updated(skill.eased_by, f"checkpoint of {self.id}")
+        return skill.model_copy(update={"eased_by": Frozen(eased_by)})
+
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""
         super().load(folder)
@@ -348,8 +357,9 @@ class Policy(DesignerWrapper):
         if not state:
             return
         try:
-            self._start([Skill.model_validate(skill) for skill in state["skills"]], Frozen(state["original"]))
-            self.archive.load(state["archive"])
+            skills = [self._updated(Skill.model_validate(skill)) for skill in state["skills"]]
+            self._start(skills, Frozen(self.setting.updated(state["original"], f"checkpoint of {self.id}")))
+            self.archive.load(state["archive"], self.setting)
             aims, knobs = self.choices.tables
             self.forecast.mean = _shaped(arrays, "mean", self.forecast.mean)
             self.forecast.cov = _shaped(arrays, "cov", self.forecast.cov)

@@ -5,8 +5,8 @@ and never rendered again: what the agent said stays exactly what it said, so a l
 its tokens.
 
 What is trained is either every weight or a LoRA adapter. The *initial model* stays at hand for KL terms: it is what
-the files say, or what `make_initial` found after a warm-up. A checkpoint holds what is trained, the optimiser's state,
-and the initial model where a warm-up changed it; the rest comes from the model's own files (`loading.py`).
+the files say, or what `make_initial` found after imitation. A checkpoint holds what is trained, the optimiser's state,
+and the initial model where imitation changed it; the rest comes from the model's own files (`loading.py`).
 
 Of several ranks each holds the whole model, or a part of every parameter: accelerate's FSDP2 makes each parameter a
 `DTensor`. The functions at the end read and write such parameters as wholes, so a checkpoint is the same files for
@@ -69,7 +69,7 @@ class CausalModel:
         self.ends: list[int] = loading.end_tokens(model, self.tokenizer)
         use_safe_attention(model)
         self._initial_copy: Any = None
-        self.initial_changed = False  # whether a warm-up made another initial model than that of the files
+        self.initial_changed = False  # whether imitation made another initial model than that of the files
         if options.lora:
             self.model: Any = loading.add_adapter(model, options.lora, derive(seed, "lora"))
         else:
@@ -109,9 +109,9 @@ class CausalModel:
                 yield self.model
 
     def make_initial(self) -> None:
-        """Take the model as it is now as the initial one: a warm-up belongs to the starting point.
+        """Take the model as it is now as the initial one: imitation belongs to the starting point.
 
-        Otherwise a KL term would pull the model back to what it was before the warm-up. The optimiser starts anew, too:
+        Otherwise a KL term would pull the model back to what it was before imitation. The optimiser starts anew, too:
         its moments come from gradients of another size.
         """
         with torch.no_grad():

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from curricle import records
 from curricle import setting as knobs
 from curricle.errors import WorldError
-from curricle.records import Message, Skill, Task, Verdict
+from curricle.records import Frozen, Message, Skill, Task, Verdict
 from curricle.seeds import derive, generator, is_for_test
 from curricle.setting import knob
 from curricle.world import TaskWorld
@@ -42,13 +42,14 @@ class ReasoningSetting(knobs.Setting):
         le=LEVELS - 1,
         harder="up",
     )
-    ahead: int = knob(
+    raised_attributes: int = knob(
         0,
-        "How many of the family's attributes are one level ahead; for any, as many as each family allows.",
+        "How many of the family's attributes are one level higher; for any, as many as each family allows.",
         ge=0,
         le=AHEAD,
         harder="up",
     )
+    renamed = Frozen({"ahead": "raised_attributes"})
 
     @model_validator(mode="after")
     def _level_exists(self) -> Self:
@@ -58,9 +59,10 @@ class ReasoningSetting(knobs.Setting):
         if self.level > highest:
             raise ValueError(f"level = {self.level} is too high: the highest of {self.family} is {highest}")
         most = most if self.level < highest else 0
-        if self.family != "any" and self.ahead > most:
+        if self.family != "any" and self.raised_attributes > most:
             raise ValueError(
-                f"ahead = {self.ahead} is too high: the most at level {self.level} of {self.family} is {most}"
+                f"raised_attributes = {self.raised_attributes} is too high: the most at level {self.level} of "
+                f"{self.family} is {most}"
             )
         return self
 
@@ -105,19 +107,20 @@ class Reasoning(TaskWorld):
             highest = FAMILIES[family]["levels"] - 1
             most = FAMILIES[family]["ahead"]
             level = min(setting.level, highest)
-            made.append(self._draw(family, level, min(setting.ahead, most) if level < highest else 0, seed, i))
+            raised = min(setting.raised_attributes, most) if level < highest else 0
+            made.append(self._draw(family, level, raised, seed, i))
         return made
 
-    def _draw(self, family: str, level: int, ahead: int, seed: int, index: int) -> Task:
+    def _draw(self, family: str, level: int, raised: int, seed: int, index: int) -> Task:
         """A puzzle for practice or, with a seed of tests, one that is held out."""
         for turn in range(TRIES):
             number = derive(seed, "puzzle", index, turn) % SIZE
-            entry = puzzle(family, level, ahead, number)
+            entry = puzzle(family, level, raised, number)
             digest = hashlib.sha256(f"{family}\n{entry['question']}".encode()).hexdigest()
             if (int(digest, 16) % HELD_OUT == 0) == is_for_test(seed):
-                gold = {"family": family, "level": level, "ahead": ahead, "number": number, "answer": entry["answer"]}
+                gold = {"family": family, "level": level, "ahead": raised, "number": number, "answer": entry["answer"]}
                 prompt = Message(role="user", content=entry["question"] + ASK)
-                name = f"{family}-{level}.{ahead}-{number}"
+                name = f"{family}-{level}.{raised}-{number}"
                 return Task(id=name, prompt=(prompt,), gold=gold, skill=FAMILIES[family]["group"])
         raise WorldError(f"{family} at level {level} has no task of this side in {TRIES} draws; choose another level")
 

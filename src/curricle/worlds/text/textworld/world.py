@@ -14,7 +14,7 @@ from pydantic import Field
 from curricle import records
 from curricle import setting as knobs
 from curricle.errors import WorldError
-from curricle.records import Message, Skill, Task, Verdict
+from curricle.records import Frozen, Message, Skill, Task, Verdict
 from curricle.seeds import derive, generator, is_for_test
 from curricle.setting import knob
 from curricle.world import TaskWorld
@@ -41,9 +41,10 @@ class GamesSetting(knobs.Setting):
     length: int = knob(0, "Commands that the quest needs; 0: 1, 3 and 5 in turn.", ge=0, le=8, harder="up")
     rooms: int = knob(3, "Rooms of the house.", ge=1, le=8, harder="up")
     objects: int = knob(6, "Things that lie about.", ge=1, le=12, harder="up")
-    told: Literal["every step", "the goal"] = knob("every step", "What the objective tells.", harder="up")
+    objective: Literal["every step", "the goal"] = knob("every step", "What the objective says.", harder="up")
     hints: bool = knob(False, "Whether all possible commands are listed every turn.", harder="down")
     theme: Literal["house", "basic"] = knob("house", "What rooms and things are called.")
+    renamed = Frozen({"told": "objective"})
 
 
 class GamesOptions(records.Options):
@@ -68,8 +69,8 @@ class Games(TaskWorld):
     guide = """The player is in a house and is given a quest: go to rooms, open, unlock, take, put, eat things.
 
 Short quests need one or two commands, middle ones three or four, long ones five or more. More rooms and things make it
-harder to find what the quest is about; `told` = "the goal" leaves the steps to the player; `hints` lists what can be
-done. Any combination of knobs gives a game that can be won."""
+harder to find what the quest is about; `objective` = "the goal" leaves the steps to the player; `hints` lists what can
+be done. Any combination of knobs gives a game that can be won."""
 
     def __init__(self, options: GamesOptions | None = None, original: knobs.Setting | None = None) -> None:
         super().__init__(options, original)
@@ -85,7 +86,7 @@ done. Any combination of knobs gives a game that can be won."""
     def _task(self, setting: GamesSetting, length: int, seed: int, index: int) -> Task:
         for turn in range(TRIES):
             number = derive(seed, "game", index, turn) % 2**31
-            every_step = setting.told == "every step"
+            every_step = setting.objective == "every step"
             plan = Plan(setting.rooms, setting.objects, length, setting.theme, every_step, number)
             if (walkthrough_key(plan) % HELD_OUT == 0) == is_for_test(seed) and self._won(plan, script(plan)[1]):
                 break
