@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,9 +29,10 @@ from curricle.llm.generate.sampling import Kind, Reply, Sampler
 from curricle.llm.models.attention import unmended
 from curricle.llm.models.export import publish
 from curricle.llm.models.model import CausalModel
-from curricle.records import Design, Outcome, Task
+from curricle.records import Design, FrozenMap, Outcome, Task
 from curricle.scale import ranks
 from curricle.seeds import derive, generator
+from curricle.setting import Setting
 from curricle.tracking import checkpoint
 from curricle.world import TaskWorld, World
 
@@ -54,6 +55,11 @@ class GRPOOptions(LearningOptions):
         0, ge=0, description="Updates by imitating solutions of the original world, before all else: for small models."
     )
     imitation_tasks: int = Field(64, ge=1, description="Solved tasks that an update by imitation takes.")
+    imitation_settings: tuple[FrozenMap[str, Any], ...] = Field(
+        (),
+        strict=False,
+        description="Settings whose solved tasks are imitated, equally many of each; none: the original.",
+    )
     imitation_learning_rate: float = Field(0.0, ge=0, description="Learning rate of imitation; 0: as in practice.")
     max_turns: int = Field(16, ge=1, description="Most turns of the agent in one attempt, where a world answers back.")
     replay_share: float = Field(0.0, ge=0, le=1, description="Share of tasks drawn from the pool of earlier ones.")
@@ -217,13 +223,13 @@ class GRPO(Agent):
         Of several ranks all do the same; as GPUs may differ in the last bits, all take over the leader's in the end.
         """
         o = self.options
-        home = self.tasks.setting(self.tasks.unaltered().setting)
+        settings = self._imitation_settings()
         if self.warmed >= o.imitation_updates:
             return
         (group,) = self.causal.optimizer.param_groups
         group["lr"] = o.imitation_learning_rate or o.learning_rate
         while self.warmed < o.imitation_updates:
-            tasks = self.tasks.draw(home, o.imitation_tasks, derive(self.seed, "warm", self.warmed))
+            tasks = self._imitation_tasks(settings)
             loss = imitate(self.tasks, tasks, self.causal, o.max_tokens, o.max_turns, o.microbatch_size)
             self.warmed += 1
             report(0, {"practice/warmed": float(self.warmed), "practice/warm_loss": loss})
@@ -231,6 +237,23 @@ class GRPO(Agent):
         self.causal.begin()
         if ranks.count() > 1:
             self.causal.restore(self.causal.arrays(), Path())
+
+    def _imitation_settings(self) -> list[Setting]:
+        """The settings whose solutions are imitated."""
+        if not self.options.imitation_settings:
+            return [self.tasks.setting(self.tasks.unaltered().setting)]
+        return [self.tasks.setting(values) for values in self.options.imitation_settings]
+
+    def _imitation_tasks(self, settings: Sequence[Setting]) -> list[Task]:
+        """The solved tasks of the next update by imitation, equally many of each setting."""
+        count = self.options.imitation_tasks
+        if len(settings) == 1:
+            return self.tasks.draw(settings[0], count, derive(self.seed, "warm", self.warmed))
+        tasks = list[Task]()
+        for number, setting in enumerate(settings):
+            share = count // len(settings) + (number < count % len(settings))
+            tasks += self.tasks.draw(setting, share, derive(self.seed, "warm", self.warmed, number))
+        return tasks
 
     def _remark(self, kind: str, words: str, *about: object) -> None:
         """Say something once."""

@@ -26,7 +26,7 @@ from pydantic import Field
 from curricle.errors import ModelError, RunDamaged
 from curricle.llm.embedded.unpack import unpacked
 from curricle.llm.extras import needed
-from curricle.llm.models import sharding
+from curricle.llm.models import scratch, sharding
 from curricle.llm.models.attention import mend
 from curricle.llm.models.rms_norm import fused
 from curricle.records import Options
@@ -49,7 +49,9 @@ class CausalOptions(Options):
     }
 
     model: str = Field(
-        EMBEDDED, min_length=1, description="Folder, GGUF file or hub id of a causal model; or: embedded."
+        EMBEDDED,
+        min_length=1,
+        description="Folder, GGUF file or hub id of a causal model; embedded; or scratch: a small one with random weights.",
     )
     lora: int = Field(0, ge=0, description="Rank of a LoRA adapter that is trained instead of all weights; 0: all.")
     device: Literal["auto", "cpu", "cuda"] = Field(
@@ -86,7 +88,7 @@ class CausalModel:
             self._base = _base(options, who, self.device)
             self.tokenizer, model = self._base.twin()
         else:
-            self.tokenizer, model = _loaded(options, who, self.device)
+            self.tokenizer, model = _loaded(options, who, self.device, derive(seed, "weights"))
         model = model if options.spread_over_gpus or self.sharded else model.to(self.device)
         self.ends: list[int] = _ends(model, self.tokenizer)
         mend(model)
@@ -248,14 +250,18 @@ _bases: WeakValueDictionary[tuple[str, ...], _Base] = WeakValueDictionary()
 def _base(options: CausalOptions, who: str, device: torch.device) -> _Base:
     key = (options.model, options.dtype, str(device))
     if (known := _bases.get(key)) is None:
-        tokenizer, model = _loaded(options, who, device)
+        tokenizer, model = _loaded(options, who, device, 0)
         known = _bases[key] = _Base(tokenizer, model.to(device))
     return known
 
 
-def _loaded(options: CausalOptions, who: str, device: torch.device) -> tuple[Any, Any]:
+def _loaded(options: CausalOptions, who: str, device: torch.device, seed: int) -> tuple[Any, Any]:
     needed("transformers")  # say what to install before what to download
     name = options.model
+    if scratch.is_scratch(name):
+        if options.lora:
+            raise ModelError(f"{who}: model = {name!r} is trained as a whole; set lora = 0")
+        return scratch.build(name, who, seed)
     dtype: str = options.dtype
     if dtype == "auto":
         dtype = "bfloat16" if options.lora and device.type == "cuda" else "float32"
