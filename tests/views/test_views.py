@@ -104,8 +104,8 @@ def test_options_of_another_named_designer_are_no_differences(world, tmp_path):
         plain["designer"] = {"id": "policy-v1", "of": of, "of_options": options}
         plain["agent"] |= {"extra": 1} if run == runs[0] else {}  # the others leave it out
         (run / "config.toml").write_text(tomli_w.dumps(plain))
-    options = [name.partition("tabular-v1, ")[2] for name in names(said("compare", *runs))]
-    assert options == [
+    shown = [name.partition("tabular-v1, ")[2] for name in names(said("compare", *runs))]
+    assert shown == [
         "designer.of=tutor, designer.of_options.pace=1, agent.extra=1",
         "designer.of=random, agent.extra=unset",
         "designer.of=tutor, designer.of_options.pace=2, agent.extra=unset",

@@ -134,7 +134,7 @@ def test_the_server_says_how_long_to_wait():
 
 
 def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch):
-    monkeypatch.setattr("curricle.llm.clients.endpoint.LONGEST", 1000)
+    monkeypatch.setattr("curricle.llm.clients.bounded.LONGEST", 1000)
     exchange, _ = call([lo.says("x" * 1_000_000)])
     assert "no chat completion" in exchange.error
 

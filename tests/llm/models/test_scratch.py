@@ -6,7 +6,6 @@ from helpers.skips import skip_without
 
 from curricle.errors import ModelError
 from curricle.llm.models import scratch
-from curricle.llm.models.chat import answered, rendered, spoken
 from curricle.llm.models.model import CausalModel, CausalOptions
 from curricle.records import Message
 
@@ -62,10 +61,10 @@ def test_marks_of_the_tokenizer_in_a_text_stay_text():
 
 
 def test_conversations_go_on_token_by_token():
-    tokenizer = scratch.character_tokenizer()
+    causal = model()
     asked = [Message(role="user", content="+4 3")]
-    reply = [*tokenizer("7", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    reply = [*causal.tokenizer("7", add_special_tokens=False)["input_ids"], causal.ends[0]]
     more = Message(role="user", content="-6")
-    whole = rendered(tokenizer, [*asked, Message(role="assistant", content="7"), more])
-    assert rendered(tokenizer, asked) + reply + answered(tokenizer, more) == whole
-    assert spoken(tokenizer, reply, [tokenizer.eos_token_id]) == "7"
+    whole = causal.render_prompt([*asked, Message(role="assistant", content="7"), more])
+    assert causal.render_prompt(asked) + reply + causal.render_turn(more) == whole
+    assert causal.decode_reply(reply) == "7"

@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from curricle.errors import ModelError
-from curricle.llm.extras import needed
+from curricle.errors import ModelError, needed
 
 NAME = re.compile(r"scratch(:(?P<layers>\d{1,2})x(?P<width>\d{1,4}))?")
 """`scratch`, or with its size: scratch:LAYERSxWIDTH."""
@@ -36,16 +35,18 @@ def is_scratch(name: str) -> bool:
     return name.partition(":")[0] == "scratch"
 
 
-def build(name: str, who: str, seed: int) -> tuple[Any, Any]:
+def build(name: str, player: str, seed: int) -> tuple[Any, Any]:
     """A tokenizer and a model with the weights that the seed gives."""
     found = NAME.fullmatch(name)
     if found is None:
-        raise ModelError(f"{who}: model = {name!r} is not understood; write 'scratch' or, for example, 'scratch:4x128'")
+        raise ModelError(
+            f"{player}: model = {name!r} is not understood; write 'scratch' or, for example, 'scratch:4x128'"
+        )
     layers = int(found["layers"] or LAYERS)
     width = int(found["width"] or WIDTH)
     if not layers or not width or width % HEAD_WIDTH:
         raise ModelError(
-            f"{who}: model = {name!r}: it needs at least one layer, and a width that {HEAD_WIDTH} divides, like 64"
+            f"{player}: model = {name!r}: it needs at least one layer, and a width that {HEAD_WIDTH} divides, like 64"
         )
     tokenizer = character_tokenizer()
     transformers = needed("transformers")
