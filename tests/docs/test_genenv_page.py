@@ -90,7 +90,7 @@ def test_genenv_tools_run(script, tmp_path):
     assert arms["static=6"].variations == 6 and arms["alpha=0.3"].alpha == 0.3  # type: ignore[attr-defined]
     script("experiments/common/genenv.py", *go, "--processes", "2", "--share", *sets)
     rows = sorted(map(json.loads, Path(out).read_text().splitlines()), key=lambda row: row["arm"])
-    again = script("experiments/common/genenv.py", *go, "--processes", "2", "--share", *sets)
+    again = script("experiments/common/genenv.py", *go, "--share", *sets)
     assert again.strip() == "all runs are done", "the second time there is nothing left to do"
     counted = [(row["arm"], row["samples"], len(row["held_out"])) for row in rows]
     assert counted == [("before", 0, 1), ("genenv", 32, 2)] and rows[1]["config"]["begin"] == "out-before-0"

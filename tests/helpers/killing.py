@@ -1,7 +1,11 @@
 """Runs in child processes that are killed, and what a run folder holds but for timings."""
 
 import os
+import random
+import signal
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +63,30 @@ def command(words: list[str], said: Path) -> None:
     from curricle.__main__ import main
 
     main()
+
+
+def command_of_a_group(words: list[str], said: Path) -> None:
+    """The same, as the leader of a group of processes: its workers can be ended together with it."""
+    os.setpgid(0, 0)
+    command(words, said)
+
+
+def stopped(context, words: list[str], said: Path, number: int, rng: random.Random) -> tuple[int, str]:
+    """Run a command and send it a signal, or all its processes, now and then twice; its status and what it said."""
+    said.write_text("")
+    child = context.Process(target=command_of_a_group, args=(words, said))
+    child.start()
+    if rng.random() < 0.7:  # once it works, else at any moment from its start on
+        while child.is_alive() and not said.read_text():
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0.0, 0.15))
+    else:
+        time.sleep(rng.uniform(0.0, 0.5))
+    send = os.killpg if rng.random() < 0.3 else os.kill
+    for again in range(2 if number != signal.SIGKILL and rng.random() < 0.3 else 1):
+        time.sleep(rng.uniform(0.0, 0.01) if again else 0.0)
+        with suppress(ProcessLookupError):  # it is gone, or leads no group yet
+            if child.is_alive() and child.pid:
+                send(child.pid, number)
+    child.join(120)
+    return child.exitcode, said.read_text()

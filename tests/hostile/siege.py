@@ -33,7 +33,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # workers that have a core each
 
 from helpers import bad_replies, damage, paths  # noqa: E402
 from helpers.full_disk import full_disk  # noqa: E402
-from helpers.killing import WARM, command, contents  # noqa: E402
+from helpers.killing import WARM, contents, stopped  # noqa: E402
 from helpers.siege_replies import KEY, KEY_ENV, faults  # noqa: E402
 
 from curricle import config  # noqa: E402
@@ -108,7 +108,8 @@ def kills(place: Path, start: int) -> Iterator[tuple[int, list[str]]]:
             words = (
                 ["resume", str(folder)] if (folder / CONFIG).exists() else ["run", str(source), "--out", str(folder)]
             )
-            code, said, sent = _stopped(context, words, place / "said", rng)
+            sent = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+            code, said = stopped(context, words, place / "said", sent, rng)
             if code == 0:
                 break
             if said and code != (-sent if sent == signal.SIGKILL else 128 + sent):
@@ -124,30 +125,6 @@ def kills(place: Path, start: int) -> Iterator[tuple[int, list[str]]]:
         else:
             shutil.rmtree(folder)
         yield stops, found
-
-
-def _stopped(context: Any, words: list[str], said: Path, rng: random.Random) -> tuple[int, str, int]:
-    """Run a command, and send it a signal after a while; its exit status, what it said, and the signal."""
-    said.write_text("")
-    child = context.Process(target=_group, args=(words, said))
-    child.start()
-    time.sleep(rng.uniform(0.0, 0.8))
-    number = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-    if child.is_alive() and child.pid:
-        try:
-            if rng.random() < 0.5:
-                os.killpg(child.pid, number)  # all its processes; it leads a group of its own
-            else:
-                os.kill(child.pid, number)
-        except ProcessLookupError:  # it has not made its group yet, or is gone
-            pass
-    child.join(120)
-    return child.exitcode or 0, said.read_text(), int(number)
-
-
-def _group(words: list[str], said: Path) -> None:
-    os.setpgid(0, 0)
-    command(words, said)
 
 
 def replies(place: Path, start: int) -> Iterator[tuple[int, list[str]]]:

@@ -1,15 +1,14 @@
 """Signals at random moments and a disk that is full at any write: one line, and the same bytes in the end."""
 
 import multiprocessing
-import os
 import random
+import shutil
 import signal
-import time
 
 import pytest
 import tomli_w
 from helpers.full_disk import full_disk
-from helpers.killing import WARM, command, contents
+from helpers.killing import WARM, contents, stopped
 
 from curricle import config
 from curricle.errors import RunUnwritable
@@ -33,34 +32,25 @@ def test_a_signal_at_any_moment(number, forks, bases, tmp_path):
     source.write_text(tomli_w.dumps(config.parse_config(bases["whole"])))
     folder = tmp_path / "run"
     stops = 0
-    for attempt in range(30):
+    for _ in range(40):
         begun = (folder / CONFIG).exists()
         words = ["resume", str(folder)] if begun else ["run", str(source), "--out", str(folder)]
-        (tmp_path / "said").write_text("")
-        child = forks.Process(target=command, args=(words, tmp_path / "said"))
-        child.start()
-        time.sleep(rng.uniform(0.0, 0.6))
-        if child.is_alive() and child.pid:
-            os.kill(child.pid, number)
-            if number != signal.SIGKILL and attempt % 3 == 0:  # twice
-                time.sleep(rng.uniform(0.0, 0.01))
-                os.kill(child.pid, number)
-        child.join(60)
-        said = (tmp_path / "said").read_text()
+        code, said = stopped(forks, words, tmp_path / "said", number, rng)
         assert "Traceback" not in said
-        if child.exitcode == 0:
+        if code == 0:
+            assert contents(folder) == contents(bases["whole"])
+            shutil.rmtree(folder)
+        elif said:  # else it was stopped before Curricle's first line
+            assert code == CODES[number], said
+            if number != signal.SIGKILL:
+                assert said.count("interrupted") + said.count("ended by SIGTERM") == 1, said
+            stops += 1
+        if stops == 8:
             break
-        if not said:  # before Curricle's first line
-            continue
-        assert child.exitcode == CODES[number], said
-        if number != signal.SIGKILL:
-            assert said.count("interrupted") + said.count("ended by SIGTERM") == 1, said
-        stops += 1
-    assert stops >= 1
-    if not (folder / CONFIG).exists():
-        config.start(config.resolve(config.load(str(source))), folder)
-    config.resume(folder)
-    assert contents(folder) == contents(bases["whole"])
+    assert stops == 8
+    if (folder / CONFIG).exists():
+        config.resume(folder)
+        assert contents(folder) == contents(bases["whole"])
 
 
 def test_a_disk_that_is_full_at_any_write(bases, tmp_path):

@@ -199,7 +199,7 @@ def test_a_world_whose_skills_changed_is_named_when_a_run_goes_on(world, tmp_pat
     (tmp_path / "other" / "mine.py").write_text(SOURCE.replace('"open_3"', '"open_last"'))
     (folder / "config.toml").write_text(config_of.replace(f"{tmp_path}/mine.py", f"{tmp_path}/other/mine.py"))
     with pytest.raises(RunError, match=r"had other skills \(open_3, open_last\); begin a new run"):
-        config.resume(folder)
+        config.resume(folder, trusted=True)
 
 
 def test_a_test_is_the_runs_own_unless_told_otherwise(world, tmp_path):

@@ -51,9 +51,10 @@ def read_config(folder: Path) -> dict[str, Any]:
         table = config.get(section)
         if not isinstance(table, Mapping) or not isinstance(table.get("id"), str):
             raise RunDamaged(f"{path} has no [{section}] with an id; {COPY}")
-    for section in ("schedule", "original"):
-        if not isinstance(config.get(section), Mapping):
-            raise RunDamaged(f"{path} has no [{section}]; {COPY}")
+    if not isinstance(config.get("schedule"), Mapping):
+        raise RunDamaged(f"{path} has no [schedule]; {COPY}")
+    if not isinstance(config.get("original", {}), Mapping):
+        raise RunDamaged(f"{path}: [original] is no table; {COPY}")
     for name in ("cycles", "final"):
         if type(config["schedule"].get(name)) is not int:
             raise RunDamaged(f"{path}: schedule.{name} is missing or no whole number; {COPY}")

@@ -12,10 +12,18 @@ _PLAIN = re.compile(r"[\t\n -~]*")
 _BAD = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 """Unicode categories: control, format (direction, zero width), halves, private use, unassigned, line separators."""
 REPLACED = "\ufffd"
+JOINERS = "\u200c\u200d"
+"""Persian, Hindi and emoji need them, between signs of their own."""
 
 
 def clean(text: str) -> str:
     """A text without what would act on a terminal; line breaks and tabs stay."""
     if _PLAIN.fullmatch(text):
         return text
-    return "".join(char if char in "\n\t" or unicodedata.category(char) not in _BAD else REPLACED for char in text)
+    before = ""
+    shown = list[str]()
+    for char in text:
+        joins = char in JOINERS and not before.isascii()
+        shown.append(char if joins or char in "\n\t" or unicodedata.category(char) not in _BAD else REPLACED)
+        before = char
+    return "".join(shown)

@@ -40,6 +40,7 @@ def _words_as_they_are() -> Iterator[None]:
     """Draw names with dollar signs as names: they are no mathematics, and may come from anybody."""
     try:
         from matplotlib import rc_context
+        from matplotlib.figure import Figure  # noqa: F401 - what is drawn with, looked for once
     except ImportError as error:
         raise UsageError(f"plots need matplotlib: pip install 'curricle[plots]' ({error})") from None
     with rc_context({"text.parse_math": False}):
@@ -66,15 +67,15 @@ def _plots(folder: Path, out: Path) -> list[Path]:
 
 
 def _write(drawn: Mapping[str, "Figure"], out: Path) -> None:
-    """Write each picture whole or not at all, and never through a link."""
+    """Write the pictures, never through a link: the folder may be somebody else's."""
     out.mkdir(parents=True, exist_ok=True)
     if out.is_symlink():
         raise NotADirectoryError(errno.ENOTDIR, "it is a link", str(out))
     for name, figure in drawn.items():
-        new = out / f"{name}.png.new"
-        new.unlink(missing_ok=True)
-        figure.savefig(new, dpi=110, format="png", metadata={"Software": None})
-        new.replace(out / f"{name}.png")
+        path = out / f"{name}.png"
+        if path.is_symlink():
+            path.unlink()
+        figure.savefig(path, dpi=110, metadata={"Software": None})
 
 
 def _figure(rows: int, columns: int, width: float, height: float) -> tuple["Figure", Any]:
