@@ -38,7 +38,8 @@ class CausalOptions(Options):
     model: str = Field(
         EMBEDDED,
         min_length=1,
-        description="Folder, GGUF file or hub id of a causal model; embedded; or scratch, a small one with random weights.",
+        description="Folder, GGUF file or hub id of a causal model; embedded; or scratch, a small one with random "
+        "weights.",
     )
     lora: int = Field(0, ge=0, description="Rank of a LoRA adapter that is trained instead of all weights; 0: all.")
     device: Literal["auto", "cpu", "cuda"] = Field(
