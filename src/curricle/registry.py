@@ -28,6 +28,7 @@ T = TypeVar("T", bound=World | Designer | Agent)
 KINDS: dict[type, str] = {World: "worlds", Designer: "designers", Agent: "agents"}
 BUILT_IN: dict[str, dict[str, str]] = {
     "worlds": {
+        "chains-v1": "curricle.worlds.text.chains:Chains",
         "crafter-v1": "curricle.worlds.crafter:Crafter",
         "reasoning-v1": "curricle.worlds.text.reasoning.world:Reasoning",
         "textworld-v1": "curricle.worlds.text.textworld.world:Games",

@@ -110,7 +110,9 @@ def test_crafter_page_shows_the_knobs_and_symbols_there_are():
     assert f"takes {STATE.itemsize / 1000:.0f} kB" in CRAFTER
 
 
-@pytest.mark.parametrize(("name", "world"), [("tools", "tools"), ("reasoning", "reasoning"), ("games", "textworld")])
+@pytest.mark.parametrize(
+    ("name", "world"), [("tools", "tools"), ("chains", "chains"), ("reasoning", "reasoning"), ("games", "textworld")]
+)
 def test_text_page_shows_the_knobs_there_are(name, world):
     def row(k):
         original = str(k.default).lower() if k.kind == "bool" else k.default

@@ -33,7 +33,7 @@ from curricle.llm.generate.sampling import Kind, Reply, Sampler
 from curricle.llm.models.export import publish
 from curricle.llm.models.layers import original_attention
 from curricle.llm.models.model import CausalModel
-from curricle.records import Design, Outcome, Task
+from curricle.records import Design, FrozenMap, Outcome, Task
 from curricle.scale import ranks
 from curricle.seeds import derive, generator
 from curricle.tracking import checkpoint
@@ -61,6 +61,11 @@ class GRPOOptions(LearningOptions):
         0, ge=0, description="Updates by imitating solutions of the original world, before all else: for small models."
     )
     imitation_tasks: int = Field(64, ge=1, description="Solved tasks that an update by imitation takes.")
+    imitation_settings: tuple[FrozenMap[str, Any], ...] = Field(
+        (),
+        strict=False,
+        description="Settings whose solved tasks are imitated, equally many of each; none: the original.",
+    )
     imitation_learning_rate: float = Field(0.0, ge=0, description="Learning rate of imitation; 0: as in practice.")
     max_turns: int = Field(16, ge=1, description="Most turns of the agent in one attempt, where a world answers back.")
     replay_share: float = Field(0.0, ge=0, le=1, description="Share of tasks drawn from the pool of earlier ones.")
@@ -209,11 +214,10 @@ class GRPO(Agent):
         o = self.options
         if self.imitated >= o.imitation_updates:
             return
-        original = self.task_world.setting(self.task_world.unaltered().setting)
         (group,) = self.causal.optimizer.param_groups
         group["lr"] = o.imitation_learning_rate or o.learning_rate
         while self.imitated < o.imitation_updates:
-            tasks = self.task_world.draw(original, o.imitation_tasks, derive(self.seed, "warm", self.imitated))
+            tasks = self._solved_tasks()
             loss = imitate(self.task_world, tasks, self.causal, o.max_tokens, o.max_turns, o.microbatch_size)
             self.imitated += 1
             report(0, {"practice/imitation_updates": float(self.imitated), "practice/imitation_loss": loss})
@@ -221,6 +225,20 @@ class GRPO(Agent):
         self.causal.make_initial()
         if ranks.count() > 1:
             self.causal.restore(self.causal.arrays(), Path())
+
+    def _solved_tasks(self) -> list[Task]:
+        """The tasks whose solutions the next update imitates, equally many of each setting."""
+        o = self.options
+        if not o.imitation_settings:
+            original = self.task_world.setting(self.task_world.unaltered().setting)
+            return self.task_world.draw(original, o.imitation_tasks, derive(self.seed, "warm", self.imitated))
+        tasks: list[Task] = []
+        settings = o.imitation_settings
+        for number, values in enumerate(settings):
+            share = o.imitation_tasks // len(settings) + (number < o.imitation_tasks % len(settings))
+            seed = derive(self.seed, "warm", self.imitated, number)
+            tasks += self.task_world.draw(self.task_world.setting(values), share, seed)
+        return tasks
 
     def _keep(self, group: Sequence[Attempt], designs: Sequence[Design]) -> None:
         """Put a task into the pool if one of its attempts is valid: it ended, was judged, and kept to its form."""

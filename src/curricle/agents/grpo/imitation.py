@@ -39,10 +39,25 @@ def solve(world: TaskWorld, task: Task, causal: CausalModel, max_tokens: int, ma
     lines = iter(world.solution(task))
 
     def next_line(prompts: Sequence[list[int]], seed: int) -> list[Reply]:
-        tokens = causal.tokenizer(next(lines, ""), add_special_tokens=False)["input_ids"]
+        line = next(lines, "")
+        tokens = causal.tokenizer(line, add_special_tokens=False)["input_ids"]
+        _check_symbols(line, tokens, causal, world)
         return [Reply([*tokens, causal.ends[0]], True) for _ in prompts]
 
     (one,) = roll_out(world, [DesignTask(task, 0)], causal, next_line, max_tokens, max_turns, 0)
     if one.fault or not one.shown:
         return None
     return Example(one.prompt, one.ids, float(one.length), one.mask)
+
+
+def _check_symbols(line: str, tokens: Sequence[int], causal: CausalModel, world: TaskWorld) -> None:
+    """Refuse a tokenizer that has no token for some symbol of a solution."""
+    unknown = causal.tokenizer.unk_token_id
+    if unknown is None or unknown not in tokens:
+        return
+    for symbol in line:
+        if unknown in causal.tokenizer(symbol, add_special_tokens=False)["input_ids"]:
+            raise AgentError(
+                f"the tokenizer of {causal.options.model!r} cannot write {symbol!r}, which solutions of {world.id} "
+                "have; choose another [agent] model"
+            )

@@ -20,6 +20,7 @@ from pydantic import Field
 from curricle.errors import ModelError, needed
 from curricle.llm.embedded import weights
 from curricle.llm.embedded.unpack import unpack
+from curricle.llm.models import scratch
 from curricle.records import Options
 
 EMBEDDED = "embedded"
@@ -35,7 +36,10 @@ class CausalOptions(Options):
     }
 
     model: str = Field(
-        EMBEDDED, min_length=1, description="Folder, GGUF file or hub id of a causal model; or: embedded."
+        EMBEDDED,
+        min_length=1,
+        description="Folder, GGUF file or hub id of a causal model; embedded; or scratch, a small one with random "
+        "weights.",
     )
     lora: int = Field(0, ge=0, description="Rank of a LoRA adapter that is trained instead of all weights; 0: all.")
     device: Literal["auto", "cpu", "cuda"] = Field(
@@ -75,15 +79,19 @@ def shared_base(options: CausalOptions, player: str, device: torch.device) -> Sh
     key = (options.model, options.dtype, str(device))
     base = _bases.get(key)
     if base is None:
-        tokenizer, model = load_by_options(options, player, device)
+        tokenizer, model = load_by_options(options, player, device, 0)
         base = SharedBase(tokenizer, model.to(device))
         _bases[key] = base
     return base
 
 
-def load_by_options(options: CausalOptions, player: str, device: torch.device) -> tuple[Any, Any]:
-    """Load the tokenizer and the model that a player's options name."""
+def load_by_options(options: CausalOptions, player: str, device: torch.device, seed: int) -> tuple[Any, Any]:
+    """Load the tokenizer and the model that a player's options name; the seed is for one with random weights."""
     needed("transformers")  # say what to install before what to download
+    if scratch.is_scratch(options.model):
+        if options.lora:
+            raise ModelError(f"{player}: model = {options.model!r} is trained as a whole; set lora = 0")
+        return scratch.build(options.model, player, seed)
     dtype: str = options.dtype
     if dtype == "auto":
         dtype = "bfloat16" if options.lora and device.type == "cuda" else "float32"

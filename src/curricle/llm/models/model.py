@@ -63,7 +63,7 @@ class CausalModel:
             self._base = loading.shared_base(options, player, self.device)
             self.tokenizer, model = self._base.copy_sharing_weights()
         else:
-            self.tokenizer, model = loading.load_by_options(options, player, self.device)
+            self.tokenizer, model = loading.load_by_options(options, player, self.device, derive(seed, "weights"))
         if not options.spread_over_gpus and not self.sharded:
             model = model.to(self.device)
         self.ends: list[int] = loading.end_tokens(model, self.tokenizer)
