@@ -5,7 +5,6 @@ import string
 
 import pytest
 import tomli_w
-from curricle.designers.llm.lenient_json import values
 from helpers import paths
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from curricle.llm.clients.secrets import without_key
 from curricle.records import Design, Exchange, Outcome, Scores, refuse_unbearable
 from curricle.registry import find
 from curricle.run import read_config, read_metrics, read_records, read_steps, verify
+from curricle.text.lenient_json import read_all
 from curricle.text.terminal import clean
 from curricle.world import World
 
@@ -56,7 +56,7 @@ def test_replies_that_are_json(found):
 @many
 @given(st.text(alphabet=string.printable + "{}[]\"':,\\\u201c\u202e", max_size=200))
 def test_replies_that_are_anything(text):
-    list(values(text))
+    list(read_all(text))
     reading(text)
 
 
