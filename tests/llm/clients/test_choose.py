@@ -52,6 +52,16 @@ def test_what_the_environment_asks_for(environment, expected, monkeypatch):
     assert (table["id"], table.get("model"), table.get("base_url"), table.get("key_env")) == expected
 
 
+@pytest.mark.parametrize("id", ["auto", "llm"])
+@pytest.mark.parametrize("address", [{}, {"CURRICLE_LLM_BASE_URL": "http://mine/v1"}])
+def test_the_key_of_the_environment_goes_to_no_other_address(id, address, monkeypatch):
+    for name, value in {"CURRICLE_LLM": "m", "CURRICLE_LLM_KEY_ENV": "MINE", **address}.items():
+        monkeypatch.setenv(name, value)
+    given = {"world": {"id": LADDER}, "designer": {"id": id, "base_url": "http://other/v1"}}
+    table = config.resolve(given).to_toml()["designer"]
+    assert (table["model"], table["base_url"], table["key_env"]) == ("m", "http://other/v1", "")
+
+
 def test_a_model_is_named_in_the_config_or_not_at_all(monkeypatch, tmp_path):
     world = {"world": {"id": LADDER}}
     with pytest.raises(UsageError, match="no model is named; use --llm MODEL"):

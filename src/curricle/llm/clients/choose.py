@@ -6,7 +6,7 @@ alone is not enough, so nothing is sent anywhere and nothing is paid before some
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,6 +47,13 @@ def from_environment() -> dict[str, Any]:
     return {key: value for key, value in given.items() if value}
 
 
+def with_environment(given: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with what the environment says of the rest; its key goes to its own address and to no other."""
+    if given.get("base_url", found.get("base_url", "")) != found.get("base_url", ""):
+        found = {name: value for name, value in found.items() if name != "key_env"}
+    return {**found, **given}
+
+
 def settled(options: M, what: str) -> M:
     """Options that no longer depend on the environment or the current folder: what a run keeps."""
     if not options.model:
@@ -57,7 +64,7 @@ def settled(options: M, what: str) -> M:
                 "(--llm hand needs no model, --designer tutor neither)"
             )
         given = {name: getattr(options, name) for name in options.model_fields_set - {"model"}}
-        options = type(options).model_validate(found | given)
+        options = type(options).model_validate(with_environment(given, found))
     kind, colon, place = options.model.partition(":")
     if colon and kind in ("replay", "local"):
         options = options.model_copy(update={"model": f"{kind}:{Path(place).resolve()}"})
