@@ -259,13 +259,16 @@ def _map_keys(files: dict[str, bytes]) -> set[str]:
     """Give the keys of records their new names, and the journal the lengths that follow; returns what was renamed."""
     mapped = set[str]()
     lines = []
-    for line in files["journal.jsonl"].splitlines():
+    for line in files.get("journal.jsonl", b"").splitlines():
         marker = json.loads(line)
         for name in RENAMED:
+            if name not in marker.get("lengths", {}):
+                continue
             length = marker["lengths"][name]
             marker["lengths"][name] = len(_with_new_keys(name, files.get(name, b"")[:length], mapped))
         lines.append(json.dumps(marker, ensure_ascii=False).encode() + b"\n")
-    files["journal.jsonl"] = b"".join(lines)
+    if lines:
+        files["journal.jsonl"] = b"".join(lines)
     for name in RENAMED.keys() & files.keys():
         files[name] = _with_new_keys(name, files[name], mapped)
     return mapped

@@ -1,5 +1,7 @@
 """A small model of random weights on chains: it learns the first level, and resumes with the same bytes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers.skips import skip_without
@@ -13,7 +15,7 @@ skip_without("llm")
 
 
 def agent(level, **options):
-    given = {
+    given: dict[str, Any] = {
         "model": "scratch",
         "device": "cpu",
         "learning_rate": 1e-3,

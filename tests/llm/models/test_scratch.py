@@ -6,7 +6,8 @@ from helpers.skips import skip_without
 
 from curricle.errors import ModelError
 from curricle.llm.models import scratch
-from curricle.llm.models.model import CausalModel, CausalOptions
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
 from curricle.records import Message
 
 skip_without("llm")
