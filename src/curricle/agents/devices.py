@@ -1,17 +1,19 @@
-"""Devices: which one a network runs on, and how torch and the C library are set up for it.
+"""Devices: the backend that an agent computes with, and how torch and the C library are set up for it.
 
-On a CPU every worker runs torch on one thread, so results do not depend on the machine's load. On a GPU, products may
-be taken in bfloat16, and `use_fused_kernels` sends some steps to the Triton kernels in `agents/cuda`. Those compute
-what the plain PyTorch code beside each call computes, only faster: to read the algorithm, skip them.
+`Backend` is what an RL agent asks of its device. The one here is for a CPU, where each answer is plain: memory is
+memory, nothing runs later, and a function is called as it is written. The one for a GPU is in `agents/cuda/backend.py`
+and is imported only there. It computes the same, only faster: to read an algorithm, skip it.
+
+On a CPU every worker runs torch on one thread, so results do not depend on the machine's load.
 """
 
 import ctypes
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,11 +23,111 @@ from curricle.errors import AgentError
 LOG = logging.getLogger("curricle")
 HAS_TRITON = find_spec("triton") is not None
 Device = Literal["auto", "cpu", "cuda"]
+F = TypeVar("F", bound=Callable[..., Any])
 
 # glibc's numbers for the settings of mallopt
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
+
+
+class Backend:
+    """What an agent asks of its device, on a CPU."""
+
+    bf16 = False
+    """Whether products are taken in bfloat16. Most CPUs only emulate it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    # -- set-up --------------------------------------------------------------------------------------------------------
+
+    def workers(self, wanted: int) -> int:
+        """How many workers share the environments and the minibatches."""
+        return wanted
+
+    def session(self) -> AbstractContextManager[None]:
+        """What learning and playing run in: here, torch on a single thread."""
+        return single_thread()
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """What networks run in: under bfloat16 if the backend takes it."""
+        return nullcontext()
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def host_memory(self, tensor: Tensor) -> Tensor:
+        """A tensor on the CPU that the device reads and writes by itself."""
+        return tensor
+
+    def lend(self, tensor: Tensor) -> Callable[[], None]:
+        """Let the device read memory that a world owns; call what is returned before the world frees it."""
+        return lambda: None
+
+    def upload(self, tensor: Tensor) -> Tensor:
+        """Send a tensor from the CPU to the device, without waiting for it to arrive."""
+        return tensor
+
+    def download(self, tensor: Tensor) -> Callable[[], list[float]]:
+        """Begin to fetch the numbers of a tensor; the function that is returned waits for them and returns them."""
+        numbers: Callable[[], list[float]] = tensor.tolist
+        return numbers
+
+    # -- work ----------------------------------------------------------------------------------------------------------
+
+    def event(self) -> "Event":
+        """A point in the device's work to wait for."""
+        return Event()
+
+    def wait(self) -> None:
+        """Wait until the device has done all its work."""
+
+    def fastest(self, function: F) -> F:
+        """What computes the same as a function of the algorithm, in the way that is fastest on the device."""
+        return function
+
+    def run(
+        self,
+        key: Hashable,
+        function: Callable[..., Any],
+        *inputs: Tensor,
+        changes: Callable[[], Sequence[Tensor]],
+        brief: bool = False,
+    ) -> Any:
+        """Call a function of tensors. For one key it is always the same function, with inputs of the same shapes.
+
+        So a GPU can record it once and replay it: `changes` returns the tensors that the function changes in place.
+        What is returned holds until the next call; with `brief`, until the next call of any function with `brief`.
+        """
+        return function(*inputs)
+
+    def forget_recordings(self) -> None:
+        """Forget what `run` keeps: the tensors that the functions use are no longer there."""
+
+    def padded_size(self, count: int) -> int:
+        """The size to which a batch of so many rows is padded."""
+        return count
+
+
+class Event:
+    """A point in the work of a CPU, which has always been reached."""
+
+    def record(self) -> None:
+        """Set the point: all that was begun so far."""
+
+    def synchronize(self) -> None:
+        """Wait until the point is reached."""
+
+
+def choose_backend(wanted: Device, who: str, *, bf16: bool, graphs: bool) -> Backend:
+    """The backend of the device that is wanted; `bf16` and `graphs` are for a GPU."""
+    device = choose_device(wanted, who)
+    if device.type == "cuda":
+        from curricle.agents.cuda.backend import CudaBackend
+
+        return CudaBackend(device, bf16=bf16, graphs=graphs)
+    keep_freed_memory()
+    return Backend(device)
 
 
 def choose_device(wanted: Device, who: str) -> torch.device:
@@ -54,52 +156,15 @@ def can_fork(device: torch.device) -> bool:
     return True
 
 
-def bf16_autocast(device: torch.device, wanted: bool) -> AbstractContextManager[None]:
-    """Take products in bfloat16 on a GPU. On a CPU this does nothing: most CPUs only emulate bfloat16."""
-    if device.type == "cuda" and wanted:
-        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)  # a graph must not hold on to cast weights
-    return nullcontext()
-
-
-def pin_memory(tensor: Tensor, device: torch.device) -> Tensor:
-    """Memory that a GPU can read and write by itself; for a CPU the tensor as it is."""
-    return tensor.pin_memory() if device.type == "cuda" else tensor
-
-
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Send a tensor from the CPU to a device without waiting for it to arrive; later work there comes after it."""
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor
-
-
-def start_download(tensor: Tensor) -> Callable[[], list[float]]:
-    """Begin to fetch the numbers of a tensor; the function that is returned waits for them and returns them."""
-    if tensor.is_cuda:
-        from curricle.agents.cuda.memory import Download
-
-        return Download(tensor).values
-    numbers: Callable[[], list[float]] = tensor.tolist
-    return numbers
-
-
 @contextmanager
-def single_thread(device: torch.device) -> Iterator[None]:
-    """On a CPU, run torch's operations on the thread that calls them: the workers are what runs in parallel.
-
-    On a GPU, let cuDNN search for its fastest convolutions instead: shapes are fixed, so the search pays off.
-    """
+def single_thread() -> Iterator[None]:
+    """Run torch's operations on the thread that calls them: the workers are what runs in parallel."""
     threads = torch.get_num_threads()
-    search = torch.backends.cudnn.benchmark
-    if device.type == "cpu":
-        torch.set_num_threads(1)
-    else:
-        torch.backends.cudnn.benchmark = True
+    torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.backends.cudnn.benchmark = search
 
 
 @functools.cache

@@ -11,11 +11,15 @@ import torch
 from helpers.ppo_worlds import Mixed, Slots
 from helpers.sweep import VAULT
 
-from curricle.agents.cuda import graphs
+from curricle.agents.cuda import backend
+from curricle.agents.cuda.backend import CudaBackend
+from curricle.agents.devices import Backend
 from curricle.agents.distill.agent import Distill
+from curricle.agents.ppo import agent as agent_module
 from curricle.agents.ppo.agent import PPO
 
 SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 32, "channels": (4, 8), "blocks": 1}
+KERNELS = ("sample_actions", "ppo_loss", "fill_advantages")
 
 
 class GraphOnCPU:
@@ -39,12 +43,32 @@ class GraphOnCPU:
         return self.function(*self.inputs)
 
 
-def learn(kind, world, *, on_gpu=False, uses_graphs=False):
+class GPUFormOnCPU(CudaBackend):
+    """The backend of a GPU, but for what only a GPU has: pinned memory, events and kernels."""
+
+    def __init__(self, graphs):
+        super().__init__(torch.device("cpu"), bf16=False, graphs=graphs)
+
+    def _brief_pool(self):
+        return "any"
+
+    session = Backend.session
+    host_memory = Backend.host_memory
+    lend = Backend.lend
+    upload = Backend.upload
+    download = Backend.download
+    event = Backend.event
+    wait = Backend.wait
+
+    def fastest(self, function):
+        return function if function.__name__ in KERNELS else super().fastest(function)
+
+
+def learn(kind, world, monkeypatch, gpu_form=None):
+    if gpu_form is not None:
+        monkeypatch.setattr(agent_module, "choose_backend", lambda *_, **__: gpu_form)
     agent = kind(world, kind.Options(**SMALL, workers=2, device="cpu"))
-    agent.on_gpu = on_gpu
-    agent.uses_graphs = uses_graphs
-    if uses_graphs and kind is Distill:
-        agent._graph_pool = "any"
+    monkeypatch.undo()
     metrics: list[Mapping[str, float]] = []
     for seed, designs in enumerate(([world.unaltered()], [world.unaltered()] * 6, [world.unaltered()])):
         agent.practise(designs, 256, seed=seed, report=lambda done, some: metrics.append(some))
@@ -52,26 +76,33 @@ def learn(kind, world, *, on_gpu=False, uses_graphs=False):
     return agent.parameters.flat.detach().clone(), agent.network.scale.moments.clone(), metrics
 
 
+@pytest.fixture
+def graphs_on_cpu():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "CudaGraph", GraphOnCPU)
+        yield patch
+
+
 @pytest.mark.parametrize("kind", [PPO, Distill])
-def test_one_worker_for_all_actors_learns_what_several_do(kind):
-    plain, _, _ = learn(kind, Slots())
-    by_turns, _, _ = learn(kind, Slots(), on_gpu=True)
+def test_one_worker_for_all_actors_learns_what_several_do(kind, monkeypatch):
+    plain, _, _ = learn(kind, Slots(), monkeypatch)
+    by_turns, _, _ = learn(kind, Slots(), monkeypatch, GPUFormOnCPU(graphs=False))
     assert torch.allclose(plain, by_turns, atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", [PPO, Distill])
 @pytest.mark.parametrize("world", [VAULT, Mixed])
-def test_graphs_change_nothing(kind, world, monkeypatch):
-    plain = learn(kind, world(), on_gpu=True)
-    monkeypatch.setattr(graphs, "CudaGraph", GraphOnCPU)
-    captured = learn(kind, world(), on_gpu=True, uses_graphs=True)
+def test_graphs_change_nothing(kind, world, monkeypatch, graphs_on_cpu):
+    plain = learn(kind, world(), monkeypatch, GPUFormOnCPU(graphs=False))
+    recorded = GPUFormOnCPU(graphs=True)
+    captured = learn(kind, world(), monkeypatch, recorded)
+    assert {key[0] for key in recorded.recordings} >= {"policy step", "update"}
     assert torch.equal(plain[0], captured[0]) and torch.equal(plain[1], captured[1])
     assert plain[2] == captured[2]
 
 
-def test_a_state_that_is_not_undone_would_be_noticed(monkeypatch):
-    monkeypatch.setattr(graphs, "CudaGraph", GraphOnCPU)
-    plain = learn(PPO, Slots(), on_gpu=True)
-    monkeypatch.setattr(PPO, "learnt_tensors", lambda self: [])
-    captured = learn(PPO, Slots(), on_gpu=True, uses_graphs=True)
+def test_a_state_that_is_not_undone_would_be_noticed(monkeypatch, graphs_on_cpu):
+    plain = learn(PPO, Slots(), monkeypatch, GPUFormOnCPU(graphs=False))
+    graphs_on_cpu.setattr(PPO, "learnt_tensors", lambda self: [])
+    captured = learn(PPO, Slots(), monkeypatch, GPUFormOnCPU(graphs=True))
     assert not torch.equal(plain[0], captured[0])

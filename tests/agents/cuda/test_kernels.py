@@ -68,6 +68,7 @@ import torch
 from curricle.agents.cuda import fused_ppo
 from curricle.agents.networks.heads import Categorical, ValueNormaliser
 from curricle.agents.ppo.agent import ppo_loss
+from curricle.agents.ppo.options import PPOOptions
 import gymnasium
 
 def far(count, actions, rows):
@@ -82,13 +83,14 @@ def far(count, actions, rows):
     batch["returns"] = 3 + 2 * torch.randn(count)
     network.scale.update(batch["returns"])
     coefficients, found = (0.2, 0.5, 0.01), []
+    options = PPOOptions(clip=0.2, value_coef=0.5, entropy_coef=0.01)
     for kernel in (False, True):
         given = logits.clone().requires_grad_(), values.clone().requires_grad_()
         log_probs = given[0].log_softmax(-1)
         if kernel:
             loss, metrics = fused_ppo.ppo_loss(log_probs, given[1], batch, network.scale.moments, coefficients)
         else:
-            loss, metrics = ppo_loss(network, log_probs, given[1], batch, *coefficients)
+            loss, metrics = ppo_loss(network, log_probs, given[1], batch, options)
         (3 * loss).backward()
         found.append([loss.detach()[None], metrics, *(g.grad for g in given)])
     return [float((a - b).abs().max() / a.abs().max()) for a, b in zip(*found)] + found[0][1].tolist()
@@ -168,7 +170,7 @@ import json
 import numpy as np
 import torch
 from curricle.agents.cuda.fused_ppo import fill_advantages
-from curricle.agents.ppo.rollout import gae
+from curricle.agents.ppo.agent import gae
 
 def far(steps, count):
     # how far advantages and returns are from the plain ones; rows after the rollout stay as they were

@@ -9,6 +9,8 @@ import torch
 from helpers.ppo_worlds import Slots, count, saved
 from helpers.sweep import VAULT, quiet
 
+from curricle.agents.cuda.backend import next_graph_size
+from curricle.agents.devices import Backend
 from curricle.agents.distill.agent import Distill, DistillOptions, MemoryNetwork, is_due
 from curricle.agents.distill.matching import match, transport
 from curricle.agents.distill.window import (
@@ -17,7 +19,6 @@ from curricle.agents.distill.window import (
     capacity,
     find_episodes,
     matching_batch,
-    next_graph_size,
     prediction_batch,
 )
 from curricle.agents.networks.spaces import input_specs
@@ -173,6 +174,7 @@ def test_every_episode_is_used_once_whichever_rollouts_it_lies_in():
 
     class Buffer:
         device = torch.device("cpu")
+        backend = Backend(device)
 
         def __init__(self):
             self.environments = count
@@ -210,7 +212,7 @@ def test_what_pads_a_batch_teaches_nothing(most):
             Distill(world, DistillOptions(**SMALL | {"workers": 1, "distill_batch_size": most, "steps": 64})),
             [],
         )
-        agent._pad_size = size
+        agent.backend.padded_size = size  # type: ignore[assignment,method-assign]
 
         def step(gradient, optimiser="adam", agent=agent, gradients=gradients):
             if optimiser != "adam":  # stands still, so that rounding does not grow from step to step

@@ -37,11 +37,11 @@ def test_actors_by_turns_play_what_each_plays_alone():
     noise = [np.random.default_rng(count).random((8, count, 1), np.float32) for count in (2, 3)]
     played = []
     for order in ([[0, 1]], [[1], [0]]):
-        buffer = RolloutBuffer(agent.network, agent.device, 8, 5, len(world.skills))
+        buffer = RolloutBuffer(agent.network, agent.backend, 8, 5, len(world.skills))
         vectors = world.vectors([[world.original] * (here.stop - here.start) for here in slices])
         actors = []
         for vector, here in zip(vectors, slices, strict=True):
-            actors.append(Actor(vector, PolicyStep(agent.network, buffer, here, bf16=False)))
+            actors.append(Actor(vector, PolicyStep(agent.network, buffer, here)))
             actors[-1].reset(range(here.start, here.stop))
         for together in order:
             for i in together:
@@ -59,8 +59,8 @@ def test_an_actor_reads_what_the_world_drew():
     world = Crafter(Crafter.Options(observation="pixels"))
     agent = PPO(world, PPOOptions(environments=2, steps=4, workers=1, device="cpu"))
     vector = world.vector([world.original] * 2)
-    buffer = RolloutBuffer(agent.network, agent.device, 4, 2, len(world.skills))
-    actor = Actor(vector, PolicyStep(agent.network, buffer, slice(0, 2), bf16=False))
+    buffer = RolloutBuffer(agent.network, agent.backend, 4, 2, len(world.skills))
+    actor = Actor(vector, PolicyStep(agent.network, buffer, slice(0, 2)))
     actor.reset([1, 2])
     (staged,) = actor.staged.values()
     assert staged.data_ptr() == vector.engine.observed.ctypes.data and staged.data_ptr() % 4096 == 0

@@ -12,9 +12,8 @@ from pydantic import ValidationError
 
 from curricle import config
 from curricle.agents.ppo.actors import estimate_values
-from curricle.agents.ppo.agent import PPO, clipped_loss
+from curricle.agents.ppo.agent import PPO, clipped_loss, gae
 from curricle.agents.ppo.options import PPOOptions
-from curricle.agents.ppo.rollout import gae
 from curricle.agents.random import RandomAgent
 from curricle.errors import AgentError, RunDamaged
 from curricle.tracking import checkpoint
@@ -80,7 +79,7 @@ def test_a_time_limit_does_not_end_the_future():
     agent = PPO(world, PPOOptions(**SMALL, gamma=0.9, learning_rate=3e-3, hidden=32, value_norm_decay=0.9))
     agent.practise([world.unaltered()], 12_000, seed=0, report=quiet)
     observations = {"all": torch.zeros(1, 1, dtype=torch.int64)}
-    value = estimate_values(agent.network, observations, torch.zeros(1, 0), bf16=False)
+    value = estimate_values(agent.network, agent.backend, observations, torch.zeros(1, 0))
     assert value.item() == pytest.approx(10, rel=0.15)
 
 

@@ -125,7 +125,7 @@ def test_counts_of_outcomes_and_of_the_original():
 
 def test_choices_begin_with_the_original_and_what_eases_the_aim():
     world, space = Crafter(), space_of(Crafter())
-    choices = Choices(space, uniform_share=0.0, stray=0.1)
+    choices = Choices(space, uniform_share=0.0, other_knob_change=0.1)
     rows = choices.sample(np.random.default_rng(0), np.full(2000, index(world, "place_table")))
     named = [k.name for k in space.knobs]
     assert (rows[:, named.index("start_wood")] > 0).mean() > 0.8
@@ -135,7 +135,7 @@ def test_choices_begin_with_the_original_and_what_eases_the_aim():
 def test_reward_weighted_regression_by_hand():
     """One knob of three levels: the policy is (weighted counts + kl_coef * initial) / (weights + kl_coef)."""
     space = space_of(LADDER())
-    choices = Choices(space, uniform_share=0.0, stray=0.1)
+    choices = Choices(space, uniform_share=0.0, other_knob_change=0.1)
     topic, start = 1, choices.initial[1][1][0].copy()
     words = space.levels[topic].index("words")
     rows = np.stack([np.array([0, words]), np.array([0, 0])])
@@ -151,7 +151,7 @@ def test_reward_weighted_regression_by_hand():
 def test_kl_is_that_of_aim_and_knobs_together():
     """Over all (aim, setting): sum of q log(q / p), divided by the number of choices, one aim and two knobs."""
     space = space_of(LADDER())
-    choices = Choices(space, uniform_share=0.1, stray=0.2)
+    choices = Choices(space, uniform_share=0.1, other_knob_change=0.2)
     rows = np.array([[i, j] for i in range(len(space.levels[0])) for j in range(3)])
 
     def log_probs():
@@ -165,7 +165,7 @@ def test_kl_is_that_of_aim_and_knobs_together():
 
 def test_an_update_is_capped_and_nothing_becomes_impossible():
     space = space_of(LADDER())
-    choices = Choices(space, uniform_share=0.05, stray=0.1)
+    choices = Choices(space, uniform_share=0.05, other_knob_change=0.1)
     row = np.array([[0, 2]])
     for _ in range(50):
         assert choices.learn(row, np.array([[1e6, 1e6]]), np.array([1e6, 0.0]), kl_coef=1.0, max_kl=0.01) <= 0.0101
@@ -176,7 +176,7 @@ def test_an_update_is_capped_and_nothing_becomes_impossible():
 
 
 def test_without_weight_nothing_is_learnt():
-    choices = Choices(space_of(LADDER()), uniform_share=0.0, stray=0.1)
+    choices = Choices(space_of(LADDER()), uniform_share=0.0, other_knob_change=0.1)
     before = choices.tables
     assert choices.learn(np.array([[0, 1]]), np.zeros((1, 2)), np.zeros(2), kl_coef=1.0, max_kl=1.0) == 0.0
     assert choices.tables is before
@@ -184,7 +184,7 @@ def test_without_weight_nothing_is_learnt():
 
 def test_log_probabilities_are_those_of_the_samples():
     space = space_of(LADDER())
-    choices = Choices(space, uniform_share=0.1, stray=0.2)
+    choices = Choices(space, uniform_share=0.1, other_knob_change=0.2)
     rows = np.array([[i, j] for i in range(len(space.levels[0])) for j in range(3)])
     assert np.exp(choices.log_prob(rows, np.zeros(len(rows), np.int64))).sum() == pytest.approx(1.0)
 

@@ -11,7 +11,7 @@ learns from what its episodes say about unlocks; `Distill.distil` is the algorit
 The released code computes some things twice. Here unlocks and the old policy are encoded once, and a row that serves
 as anchor, positive and negative passes the network once; gradients are the same. A window of rollouts is too large for
 a checkpoint, so none outlives a call of `practise`: distillations are spread evenly over the call, about every 8
-rollouts. On a GPU all that a step computes is one CUDA graph of one of a few sizes.
+rollouts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,18 +25,15 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from curricle.agents.devices import bf16_autocast, to_device
 from curricle.agents.distill.matching import match
 from curricle.agents.distill.window import (
-    POSITIVES_AND_NEGATIVES,
+    Batch,
     Episode,
     Indices,
-    PadSize,
     Window,
     capacity,
     chunks,
     matching_batch,
-    next_graph_size,
     pad,
     prediction_batch,
 )
@@ -126,12 +123,6 @@ class Distill(PPO):
     def __init__(self, world: World, options: DistillOptions | None = None, seed: int = 0) -> None:
         super().__init__(world, options, seed)
         self._window: Window | None = None
-        self._pad_size: PadSize = next_graph_size if self.on_gpu else int
-        self._graph_pool: Any = None
-        if self.uses_graphs:
-            from curricle.agents.cuda.graphs import GraphPool
-
-            self._graph_pool = GraphPool()
 
     # -- the algorithm ---------------------------------------------------------------------------------------------
 
@@ -185,23 +176,25 @@ class Distill(PPO):
         count = len(episode.unlocks)
         sizes = [len(target.unlocks) for target in targets]
         similarity = (unlocks[:count] @ unlocks[count:].T).cpu().numpy()
-        pairs = []
-        first = count
         matches = match(similarity, sizes, o.transport_entropy, o.match_threshold)
-        for size, (mine, theirs) in zip(sizes, matches, strict=True):
-            others_of_theirs = rng.integers(size, size=len(mine))
-            pairs.append(np.stack([mine, first + theirs, first + others_of_theirs]))
-            first += size
-        anchors, positives, negatives = np.concatenate(pairs, axis=1)
-        if not len(anchors):
+        anchor_rows, positive_rows, negative_rows = join_matches(matches, sizes, count, rng)
+        if not len(anchor_rows):
             return []
-        order = rng.permutation(len(anchors))
-        held = rng.integers(len(episode.rows), size=len(order))
+        order = rng.permutation(len(anchor_rows))
+        held_steps = rng.integers(len(episode.rows), size=len(order))
         losses: list[Tensor] = []
-        for i in chunks(order, o.distill_batch_size):
-            indices = matching_batch(episode, held[i], anchors[i], positives[i], negatives[i], self._pad_size)
+        for some in chunks(order, o.distill_batch_size):
+            indices = matching_batch(
+                episode,
+                held_steps[some],
+                anchor_rows[some],
+                positive_rows[some],
+                negative_rows[some],
+                self.backend.padded_size,
+            )
             batch = self._send(indices)
-            answers = unlocks.index_select(0, batch[POSITIVES_AND_NEGATIVES].flatten())
+            lines = Batch(*batch)
+            answers = unlocks.index_select(0, torch.cat([lines.positives, lines.negatives]))
             losses.append(self._run("match", partial(self._learn, window), batch, answers).clone())
         return losses
 
@@ -211,36 +204,39 @@ class Distill(PPO):
         others = rng.permutation(len(episode.rows))
         losses: list[Tensor] = []
         for steps in chunks(order, self.options.distill_batch_size):
-            batch = self._send(prediction_batch(episode, steps, others[steps], self._pad_size))
+            batch = self._send(prediction_batch(episode, steps, others[steps], self.backend.padded_size))
             losses.append(self._run("predict", partial(self._learn, window), batch).clone())
         return losses
 
     def _learn(self, window: Window, batch: Tensor, answers: Tensor | None = None) -> Tensor:
-        """Take one step of learning from a batch of indices (`window.join_batch`); returns the contrastive loss.
+        """Take one step of learning from a batch of indices (`Batch`); returns the contrastive loss.
 
         Given `answers`, positives and then negatives, the unlocks move towards them (matching). Without, the network
         predicts the unlocks from the rows (prediction). Policy and values are held where they were.
         """
         o = self.options
-        rows, weights, before, after, positives, negatives, pair_weights = batch
+        lines = Batch(*batch)
+        rows = lines.rows
         features = self._encode(window, rows)
         memory = window.data["memory"][rows]
         with_zeros = torch.cat([features.new_zeros(1, features.shape[1]), features])
-        anchors = F.normalize(with_zeros.index_select(0, after) - with_zeros.index_select(0, before), dim=-1)
+        before = with_zeros.index_select(0, lines.before)
+        after = with_zeros.index_select(0, lines.after)
+        anchors = F.normalize(after - before, dim=-1)
         optimiser = "match"
         if answers is None:
             optimiser = "predict"
-            with bf16_autocast(self.device, o.bf16):
+            with self.backend.autocast():
                 predictions = self.network.predict(features, window.data["actions"][rows], memory)
             anchors = anchors.detach()
-            answers = predictions.index_select(0, torch.cat([positives, negatives]))
-        loss = weighted_mean(contrastive_loss(anchors, answers, o.temperature), pair_weights)
+            answers = predictions.index_select(0, torch.cat([lines.positives, lines.negatives]))
+        loss = weighted_mean(contrastive_loss(anchors, answers, o.temperature), lines.pair_weights)
 
         distribution, values = self.network.policy_and_value(features, memory)
         returns = window.data["returns"][rows]
-        self.network.scale.update(returns, weights)
-        kl = weighted_mean(self.network.policy.kl(distribution, window.data["old_policy"][rows]), weights)
-        value_error = weighted_mean((values - self.network.scale.normalise(returns)).square(), weights)
+        self.network.scale.update(returns, lines.weights)
+        kl = weighted_mean(self.network.policy.kl(distribution, window.data["old_policy"][rows]), lines.weights)
+        value_error = weighted_mean((values - self.network.scale.normalise(returns)).square(), lines.weights)
         total = loss + o.policy_kl_coef * kl + o.value_mse_coef * value_error
         self.take_step(self.parameters.gradient(total), optimiser)
         return loss.detach()
@@ -248,7 +244,7 @@ class Distill(PPO):
     # -- around the algorithm --------------------------------------------------------------------------------------
 
     def _window_of(self, buffer: RolloutBuffer) -> Window:
-        """The window over a buffer; CUDA graphs read from it, so it is kept as long as the buffer is."""
+        """The window over a buffer; it is kept as long as the buffer is."""
         if self._window is None or self._window.buffer is not buffer:
             o = self.options
             empty = torch.zeros(1, self.network.hidden, device=self.device)
@@ -261,37 +257,31 @@ class Distill(PPO):
         """Write down the policy as it is at all rows of some episodes."""
         rows = np.concatenate([episode.rows for episode in episodes])
         count = -(-len(rows) // self.options.distill_batch_size)
-        for some in np.array_split(rows, count):  # pieces of one size need one graph only
-            padded = self._send(pad(some, self._pad_size(len(some))))
+        for some in np.array_split(rows, count):  # of one size: a GPU records each size anew
+            padded = self._send(pad(some, self.backend.padded_size(len(some))))
             self._run("old_policy", partial(self._copy_policy, window), padded)
 
     def _encode_unlocks(self, window: Window, unlock_rows: Indices) -> Tensor:
         """How unlocks moved the features (unlocks, hidden), given the rows before and after each (2, unlocks)."""
         directions: list[Tensor] = []
         for some in chunks(np.arange(unlock_rows.shape[1]), max(1, self.options.distill_batch_size // 2)):
-            padded = self._send(pad(unlock_rows[:, some], self._pad_size(2 * len(some)) // 2))
+            padded = self._send(pad(unlock_rows[:, some], self.backend.padded_size(2 * len(some)) // 2))
             found = self._run("unlocks", partial(self._directions, window), padded)
             directions.append(found[: len(some)].clone())
         return torch.cat(directions)
 
     def _run(self, name: str, work: Callable[..., Any], *inputs: Tensor) -> Any:
-        """Compute something of a fixed shape. On a GPU this replays a graph, whose result holds until the next one."""
-        if self._graph_pool is None:
-            return work(*inputs)
-        from curricle.agents.cuda.graphs import CudaGraph
-
+        """Compute something of a fixed shape; the result holds until the next one."""
         key = (name, *inputs[0].shape)
-        if key not in self._graphs:
-            self._graphs[key] = CudaGraph(work, self.learnt_tensors(), self._graph_pool)
-        return self._graphs[key](*inputs)
+        return self.backend.run(key, work, *inputs, changes=self.learnt_tensors, brief=True)
 
     def _send(self, indices: Indices) -> Tensor:
-        return to_device(torch.from_numpy(indices), self.device)
+        return self.backend.upload(torch.from_numpy(indices))
 
     # -- on the device: fixed shapes, nothing that waits -------------------------------------------------------------
 
     def _encode(self, window: Window, rows: Tensor) -> Tensor:
-        with bf16_autocast(self.device, self.options.bf16):
+        with self.backend.autocast():
             return self.network.encode(window.observations(rows)).float()
 
     @torch.no_grad()
@@ -304,6 +294,26 @@ class Distill(PPO):
         """How features differ between two rows each (2, n), as unit vectors."""
         before, after = self._encode(window, rows.flatten()).chunk(2)
         return F.normalize(after - before, dim=-1)
+
+
+def join_matches(
+    matches: Sequence[tuple[Indices, Indices]], sizes: Sequence[int], count: int, rng: np.random.Generator
+) -> tuple[Indices, Indices, Indices]:
+    """Rows of anchors, of their positives and of negatives, among all unlocks.
+
+    The first `count` unlocks are the episode's own; then come those of each target, so many as in `sizes`. A negative
+    is any unlock of the target to which the positive belongs.
+    """
+    anchor_rows: list[Indices] = []
+    positive_rows: list[Indices] = []
+    negative_rows: list[Indices] = []
+    first = count
+    for size, (own, matching) in zip(sizes, matches, strict=True):
+        anchor_rows.append(own)
+        positive_rows.append(first + matching)
+        negative_rows.append(first + rng.integers(size, size=len(own)))
+        first += size
+    return np.concatenate(anchor_rows), np.concatenate(positive_rows), np.concatenate(negative_rows)
 
 
 def is_due(index: int, rollouts: int, distill_every: int) -> bool:

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,17 +25,6 @@ from curricle.agents.ppo.rollout import RolloutBuffer, select_rows
 Indices = NDArray[np.int64]
 PadSize = Callable[[int], int]
 """The size that a batch of so many rows is padded to."""
-POSITIVES_AND_NEGATIVES = slice(4, 6)
-"""Their lines in a batch of indices; see `join_batch`."""
-GRAPH_SIZES = (64, 128, 192, 256, 384, 512, 768, 1024)
-
-
-def next_graph_size(count: int) -> int:
-    """The next of a few sizes: for each a GPU searches for its fastest kernels once, and keeps a graph."""
-    for size in GRAPH_SIZES:
-        if count <= size:
-            return size
-    return -(-count // GRAPH_SIZES[-1]) * GRAPH_SIZES[-1]
 
 
 @dataclass
@@ -133,10 +122,11 @@ class Window:
     def observations(self, rows: Tensor) -> Observations:
         """Observations of some rows."""
         prefix = "observations."
+        select = self.buffer.backend.fastest(select_rows)
         found: dict[str, Tensor] = {}
         for name, tensor in self.data.items():
             if name.startswith(prefix):
-                found[name.removeprefix(prefix)] = select_rows(tensor, rows)
+                found[name.removeprefix(prefix)] = select(tensor, rows)
         return found
 
 
@@ -150,14 +140,26 @@ def capacity(distill_every: int, steps: int, environments: int) -> int:
     return ((rollouts + 1) * steps + rollouts) * environments
 
 
-def join_batch(rows: Indices, weights: Indices, pairs: Sequence[Indices], size: int) -> Indices:
-    """The indices of a step of learning as one array (7, size), padded with rows of weight 0.
+class Batch(NamedTuple):
+    """The lines of a batch of indices, which goes to the device as one tensor (7, size)."""
 
-    - the rows of the window, and the weight of each in what holds policy and values where they were;
-    - for each comparison the places among these rows, counted from 1, before and after an unlock (0 stands for zeros),
-      and then the places of the positive and of the negative;
-    - the weight of each comparison, 1.
-    """
+    rows: Tensor
+    """Rows of the window."""
+    weights: Tensor
+    """The weight of each row in what holds policy and values where they were."""
+    before: Tensor
+    """For each comparison, the place among the rows before an unlock, counted from 1; 0 stands for zeros."""
+    after: Tensor
+    """The place after the unlock."""
+    positives: Tensor
+    """The place of the positive: among the rows (prediction), or among all unlocks (matching)."""
+    negatives: Tensor
+    pair_weights: Tensor
+    """The weight of each comparison, 1; padding has 0."""
+
+
+def join_batch(rows: Indices, weights: Indices, pairs: Sequence[Indices], size: int) -> Indices:
+    """The lines of `Batch` as one array (7, size), padded with rows of weight 0; `pairs` are its lines 3 to 6."""
     batch = np.zeros((7, size), np.int64)
     lines = [rows, weights, *pairs, np.ones_like(pairs[0])]
     for target, line in zip(batch, lines, strict=True):
@@ -166,15 +168,16 @@ def join_batch(rows: Indices, weights: Indices, pairs: Sequence[Indices], size: 
 
 
 def matching_batch(
-    episode: Episode, held: Indices, anchors: Indices, positives: Indices, negatives: Indices, pad_size: PadSize
+    episode: Episode, held_steps: Indices, anchors: Indices, positives: Indices, negatives: Indices, pad_size: PadSize
 ) -> Indices:
-    """Unlocks of an episode beside matching and other unlocks of other episodes; policy and values at `held` are held.
+    """Unlocks of an episode beside matching and other unlocks of other episodes.
 
-    Anchors are unlocks of the episode by number, positives and negatives places among the unlocks of the caller.
+    Anchors are unlocks of the episode by number. Positives and negatives are places among the unlocks of the caller.
+    `held_steps` are the steps of the episode at which policy and values are held where they were.
     """
     count = len(episode.unlocks)
-    rows = np.concatenate([*episode.unlock_rows, episode.rows[held]])
-    weights = np.repeat([0, 1], [2 * count, len(held)])
+    rows = np.concatenate([*episode.unlock_rows, episode.rows[held_steps]])
+    weights = np.repeat([0, 1], [2 * count, len(held_steps)])
     return join_batch(rows, weights, (1 + anchors, 1 + count + anchors, positives, negatives), pad_size(len(rows)))
 
 

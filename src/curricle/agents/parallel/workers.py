@@ -4,6 +4,7 @@
 
     values = group.gather(value)    a list of all workers' values on the leader, None on the others
     if values is not None: ...      what only the leader does
+    group.wait_for_all()            the leader goes on when all the others have got here
     group.wait_for_leader()         the others go on when the leader gets here
 
 The leader is the caller. The others are processes that are forked for the call and share the tensors that
@@ -59,6 +60,10 @@ class WorkerGroup:
         for pipe in self.pipes:
             values.append(_receive(pipe))
         return values
+
+    def wait_for_all(self) -> None:
+        """On the leader, wait until all workers call this; the others do not wait."""
+        self.gather(None)
 
     def wait_for_leader(self) -> None:
         """Wait until the leader calls this, too; the leader itself does not wait."""

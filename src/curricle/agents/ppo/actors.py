@@ -1,11 +1,8 @@
 """Actors: the policy acts in environments, for practice (`Actor`) and for tests (`Evaluator`).
 
-The environments of a practice are split into slices, each with a vector of its own and an `Actor`. On a CPU each worker
-has one actor. Beside a GPU one worker has all of them: while the environments of one step, the GPU computes the policy
-of another. Actors never look at each other, so results depend on how many there are, but not on who runs them.
-
-An actor's `PolicyStep` is all that it computes on the device. On a GPU this is one CUDA graph; everything else that a
-GPU needs stands in `agents/cuda`, and on a CPU the plain functions run as they are written here.
+The environments of a practice are split into slices, each with a vector of its own and an `Actor`. A worker has one
+actor or several, which take turns. Actors never look at each other, so results depend on how many there are, but not on
+who runs them. An actor's `PolicyStep` is all that it computes on the device.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from curricle.agents.devices import bf16_autocast, pin_memory, use_fused_kernels
+from curricle.agents.devices import Backend
 from curricle.agents.networks.encoders import Network, Observations
-from curricle.agents.networks.heads import Categorical
 from curricle.agents.networks.spaces import Arrays, final_observation, split_observations
-from curricle.agents.ppo.rollout import Practice, RolloutBuffer, Truncation, torch_dtype
+from curricle.agents.ppo.rollout import Practice, RolloutBuffer, TruncatedEpisode, torch_dtype
 from curricle.seeds import generator
 from curricle.world import WorldVector
 
@@ -29,15 +25,15 @@ from curricle.world import WorldVector
 class PolicyStep:
     """One step of the policy in a slice of the environments, which is also written into the rollout buffer.
 
-    It reads and writes the same tensors at every step, and counts the steps on the device: so it can be recorded as a
-    CUDA graph, which is replayed at every step.
+    It reads and writes the same tensors at every step, and counts the steps on the device: so a backend can record it
+    once and replay it at every step.
     """
 
-    def __init__(self, network: Network, buffer: RolloutBuffer, environments: slice, *, bf16: bool) -> None:
+    def __init__(self, network: Network, buffer: RolloutBuffer, environments: slice) -> None:
         self.network = network
         self.buffer = buffer
+        self.backend = buffer.backend
         self.environments = environments
-        self.bf16 = bf16
         n = environments.stop - environments.start
         device = buffer.device
         empty_action = network.policy.empty_action
@@ -49,23 +45,12 @@ class PolicyStep:
         self.unlocked_and_first = torch.zeros(2, n if network.memory_size else 0, 1, dtype=torch.bool, device=device)
         self.noise = torch.zeros(buffer.max_steps + 1, n, network.policy.noise_size, device=device)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
-        self.actions = pin_memory(torch.zeros(n, *empty_action.shape, dtype=empty_action.dtype), device)
-        self.graph: Callable[[], Any] | None = None
-
-    def capture(self) -> None:
-        """On a GPU: record the step as a CUDA graph, which is replayed from now on."""
-        from curricle.agents.cuda.graphs import CudaGraph
-
-        graph = CudaGraph(self.compute, undo=[self.memory, self.features, self.step])
-        graph()
-        self.graph = graph
+        self.actions = self.backend.host_memory(torch.zeros(n, *empty_action.shape, dtype=empty_action.dtype))
 
     def run(self) -> None:
-        """Take the step; a GPU only begins it."""
-        if self.graph is None:
-            self.compute()
-        else:
-            self.graph()
+        """Begin the step; on a CPU it is done at once."""
+        key = ("policy step", self.environments.start, self.environments.stop)
+        self.backend.run(key, self.compute, changes=lambda: [self.memory, self.features, self.step])
 
     @torch.no_grad()
     def compute(self) -> None:
@@ -74,11 +59,11 @@ class PolicyStep:
         network = self.network
         noise = self.noise.index_select(0, self.step)[0]
         unlocked, first = self.unlocked_and_first
-        with bf16_autocast(buffer.device, self.bf16):
+        with self.backend.autocast():
             features = network.encode(self.observations).float()
         memory = network.update_memory(self.memory, self.features, features, unlocked, first)
         distribution, values = network.policy_and_value(features, memory)
-        actions, log_probs, values = sample_actions(network, distribution, values, noise)
+        actions, log_probs, values = self.backend.fastest(sample_actions)(network, distribution, values, noise)
         if network.memory_size:
             self.features.copy_(features)
             self.memory.copy_(memory)
@@ -96,7 +81,7 @@ class PolicyStep:
 
         The step after the last one is only taken for its value; it uses the noise of the first step again.
         """
-        extended = pin_memory(torch.from_numpy(np.concatenate([noise, noise[:1]])), self.step.device)
+        extended = self.backend.host_memory(torch.from_numpy(np.concatenate([noise, noise[:1]])))
         self.noise[: len(extended)].copy_(extended, non_blocking=True)
         self.step.zero_()
 
@@ -106,46 +91,31 @@ class PolicyStep:
         self.features.zero_()
 
     def _write(self, target: Tensor, values: Tensor) -> None:
-        """Write into this step's row; bytes are written eight at a time, which a GPU does several times faster."""
-        place = target[:, self.environments]
-        row = values[None]
-        if row.dtype == torch.uint8 and row[0, 0].numel() % 8 == 0:
-            place = place.flatten(2).view(torch.int64)
-            row = row.flatten(2).view(torch.int64)
-        place.index_copy_(0, self.step, row)
+        """Write into this step's row."""
+        self.backend.fastest(write_row)(target, self.environments, self.step, values)
+
+
+def write_row(target: Tensor, environments: slice, step: Tensor, values: Tensor) -> None:
+    """Write into the row of one step in a buffer."""
+    target[:, environments].index_copy_(0, step, values[None])
 
 
 def sample_actions(
     network: Network, distribution: Tensor, values: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Actions sampled with some noise, their log-probabilities, and values on the world's scale.
-
-    For discrete actions a GPU computes all of them in one kernel.
-    """
-    if use_fused_kernels(distribution) and isinstance(network.policy, Categorical):
-        from curricle.agents.cuda import fused_ppo
-
-        return fused_ppo.sample_actions(distribution, values, noise, network.scale.moments)
+    """Actions sampled with some noise, their log-probabilities, and values on the world's scale."""
     actions = network.policy.sample(distribution, noise)
     log_probs = network.policy.log_prob(distribution, actions)
     return actions, log_probs, network.scale.denormalise(values)
 
 
 @torch.no_grad()
-def estimate_values(network: Network, observations: Observations, memory: Tensor, *, bf16: bool) -> Tensor:
-    """Values of observations, on the world's scale.
-
-    On a GPU a batch is filled up to a power of two: the fastest convolution is searched for once for each size.
-    """
-    count = len(memory)
-    if memory.is_cuda:
-        rows = torch.arange(1 << (count - 1).bit_length(), device=memory.device).clamp(max=count - 1)
-        observations = {name: tensor[rows] for name, tensor in observations.items()}
-        memory = memory[rows]
-    with bf16_autocast(memory.device, bf16):
+def estimate_values(network: Network, backend: Backend, observations: Observations, memory: Tensor) -> Tensor:
+    """Values of observations, on the world's scale."""
+    with backend.autocast():
         features = network.encode(observations).float()
     _, values = network.policy_and_value(features, memory)
-    return network.scale.denormalise(values)[:count]
+    return network.scale.denormalise(values)
 
 
 class Actor:
@@ -157,32 +127,27 @@ class Actor:
         self.network = policy_step.network
         self.buffer = policy_step.buffer
         self.environments = policy_step.environments
-        vector.copies = False  # observations are copied before the next step: into `staged`, or a Truncation
+        self.backend = self.buffer.backend
+        vector.copies = False  # observations are copied before the next step: into `staged`, or a TruncatedEpisode
         n = vector.num_envs
-        device = self.buffer.device
         self.skills = np.zeros((n, self.buffer.skills.shape[-1]), np.bool_)  # shown so far in the running episodes
-        self.unlocked_and_first = pin_memory(torch.zeros(2, n, 1, dtype=torch.bool), device)
-        self._unpin: list[Callable[[], None]] = []
+        self.unlocked_and_first = self.backend.host_memory(torch.zeros(2, n, 1, dtype=torch.bool))
+        self._take_back: list[Callable[[], None]] = []
         self.staged = self._staging_buffers()
-        self.ready = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self.actions_ready = self.backend.event()
         policy_step.clear_memory()
 
     def _staging_buffers(self) -> dict[str, Tensor]:
-        """Where observations wait for the next step of the policy: where the world draws them, if it lends the place.
-
-        A GPU fetches them by itself from there, so the memory is pinned.
-        """
-        device = self.buffer.device
+        """Where observations wait for the policy's next step: where the world draws them, if it lends the place."""
+        staged: dict[str, Tensor] = {}
         lent = self.vector.observation_arrays()
         if lent is None:
-            tensors = self.policy_step.observations
-            return {name: pin_memory(torch.zeros_like(t, device="cpu"), device) for name, t in tensors.items()}
-        arrays = split_observations(lent, self.network.inputs, self.vector.num_envs)
-        staged = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        if device.type == "cuda":
-            from curricle.agents.cuda.memory import PinnedMemory
-
-            self._unpin = [PinnedMemory(tensor).close for tensor in staged.values()]
+            for name, tensor in self.policy_step.observations.items():
+                staged[name] = self.backend.host_memory(torch.zeros_like(tensor, device="cpu"))
+            return staged
+        for name, array in split_observations(lent, self.network.inputs, self.vector.num_envs).items():
+            staged[name] = torch.from_numpy(array)
+            self._take_back.append(self.backend.lend(staged[name]))
         return staged
 
     def reset(self, seeds: Sequence[int]) -> None:
@@ -198,22 +163,20 @@ class Actor:
         self.start_policy_step()
 
     def start_policy_step(self) -> None:
-        """Choose actions for the last observations; a GPU only begins it."""
+        """Begin to choose actions for the last observations; on a CPU it is done at once."""
         for name, tensor in self.policy_step.observations.items():
             tensor.copy_(self.staged[name], non_blocking=True)
         if self.network.memory_size:
             self.policy_step.unlocked_and_first.copy_(self.unlocked_and_first, non_blocking=True)
         self.policy_step.run()
-        if self.ready:
-            self.ready.record()
+        self.actions_ready.record()
 
     def wait_for_actions(self) -> NDArray[Any]:
         """The actions that the policy chose last; its observations may be overwritten from now on."""
-        if self.ready:
-            self.ready.synchronize()
+        self.actions_ready.synchronize()
         return self.policy_step.actions.numpy()
 
-    def step_environments(self, t: int, actions: NDArray[Any]) -> list[Truncation]:
+    def step_environments(self, t: int, actions: NDArray[Any]) -> list[TruncatedEpisode]:
         """Step all environments of the slice and write down what came of it; returns the episodes that were cut."""
         observations, rewards, terminated, truncated, info = self.vector.step(self.network.policy.to_world(actions))
         ended = terminated | truncated
@@ -221,18 +184,18 @@ class Actor:
         self.buffer.rewards[t, self.environments] = rewards
         self.buffer.ended[t, self.environments] = ended
         self.buffer.skills[t, self.environments] = skills
-        truncations: list[Truncation] = []
+        cut_short: list[TruncatedEpisode] = []
         if truncated.any():
             for i in np.flatnonzero(truncated & ~terminated).tolist():
                 observation = final_observation(info, i, self.network.inputs)
-                truncations.append(Truncation(t, self.environments.start + i, observation))
+                cut_short.append(TruncatedEpisode(t, self.environments.start + i, observation))
         if self.network.memory_size:
             unlocked, first = self.unlocked_and_first.numpy()
             unlocked[:, 0] = (skills != self.skills).any(1)
             first[:, 0] = ended
         self.skills = skills & ~ended[:, None]
         self._stage(split_observations(observations, self.network.inputs, len(ended)))
-        return truncations
+        return cut_short
 
     def _stage(self, observations: Arrays) -> None:
         for name, array in observations.items():
@@ -258,10 +221,9 @@ class Actor:
 
     def close(self) -> None:
         """Close the environments."""
-        if self.ready:
-            torch.cuda.synchronize()  # a step of the policy may still read their memory
-        for unpin in self._unpin:
-            unpin()
+        self.backend.wait()  # a step of the policy may still read their memory
+        for take_back in self._take_back:
+            take_back()
         self.vector.close()
 
 
@@ -289,11 +251,11 @@ class EnvironmentState:
         actor_states = [state for _, state in slices]
         for name in actor_states[0]:
             arrays[name] = np.concatenate([state[name] for state in actor_states])
-        return cls(practice.values, len(slices), arrays)
+        return cls(practice.setting_values, len(slices), arrays)
 
     def fits(self, practice: Practice) -> bool:
         """Whether a practice is in the same settings, split into as many slices."""
-        return self.settings == practice.values and self.slices == practice.plan.slices
+        return self.settings == practice.setting_values and self.slices == practice.plan.slices
 
     def snapshot(self, number: int) -> Arrays:
         """The snapshot of a slice's vector."""
@@ -310,20 +272,18 @@ class Evaluator:
     noise_steps = 128
     """Steps for which noise is drawn at a time."""
 
-    def __init__(
-        self, network: Network, device: torch.device, seeds: Sequence[int], *, bf16: bool, greedy: bool
-    ) -> None:
+    def __init__(self, network: Network, backend: Backend, seeds: Sequence[int], *, greedy: bool) -> None:
         self.network = network
-        self.device = device
-        self.bf16 = bf16
+        self.backend = backend
+        self.device = backend.device
         self.greedy = greedy
         self.n = len(seeds)
         self.rngs = [generator(seed, "act") for seed in seeds]
         self.noise = np.zeros((self.n, 0, network.policy.noise_size), np.float32)
         self.step = 0
-        self.memory = torch.zeros(self.n, network.memory_size, device=device)
-        self.features = torch.zeros(self.n, network.hidden if network.memory_size else 0, device=device)
-        self.unlocked_and_first = torch.zeros(2, self.n, 1, dtype=torch.bool, device=device)
+        self.memory = torch.zeros(self.n, network.memory_size, device=self.device)
+        self.features = torch.zeros(self.n, network.hidden if network.memory_size else 0, device=self.device)
+        self.unlocked_and_first = torch.zeros(2, self.n, 1, dtype=torch.bool, device=self.device)
         self.skills: NDArray[np.bool_] | None = None
 
     def act(self, observations: Any) -> NDArray[Any]:
@@ -333,7 +293,7 @@ class Evaluator:
         tensors = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
         noise = self._next_noise()
         with torch.no_grad():
-            with bf16_autocast(self.device, self.bf16):
+            with self.backend.autocast():
                 features = network.encode(tensors).float()
             unlocked, first = self.unlocked_and_first
             self.memory = network.update_memory(self.memory, self.features, features, unlocked, first)

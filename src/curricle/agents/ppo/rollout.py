@@ -1,6 +1,6 @@
-"""Rollouts: the plan that cuts a practice into rollouts, the buffer that holds one, and its advantages (GAE).
+"""Rollouts: the plan that cuts a practice into rollouts, and the buffer that holds one.
 
-In: a budget; then what actors (`actors.py`) write into the buffer. Out: minibatches for the update.
+In: a budget; then what actors (`actors.py`) write into the buffer. Out: rows for the update.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from curricle.agent import Report
-from curricle.agents.devices import to_device, use_fused_kernels
+from curricle.agents.devices import Backend
 from curricle.agents.episodes import Tally
 from curricle.agents.networks.encoders import Network
 from curricle.agents.networks.heads import Categorical, Gaussian
@@ -82,12 +82,13 @@ class RolloutBuffer:
     Arrays have a row more, for the observation that follows the last step and its value.
     """
 
-    def __init__(self, network: Network, device: torch.device, max_steps: int, environments: int, skills: int) -> None:
+    def __init__(self, network: Network, backend: Backend, max_steps: int, environments: int, skills: int) -> None:
         self.max_steps = max_steps
         self.environments = environments
-        self.device = device
+        self.backend = backend
+        self.device = backend.device
 
-        def zeros(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device = device) -> Tensor:
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device = self.device) -> Tensor:
             return shared_memory(torch.zeros(max_steps + 1, environments, *shape, dtype=dtype, device=device))
 
         empty_action = network.policy.empty_action
@@ -116,23 +117,6 @@ class RolloutBuffer:
         tensors["returns"] = self.returns
         return {name: tensor[: self.max_steps].flatten(0, 1) for name, tensor in tensors.items()}
 
-    def compute_advantages(self, rewards: NDArray[np.float32], gamma: float, gae_lambda: float) -> None:
-        """Fill in normalised advantages, and returns, for the steps (steps, environments) that have these rewards."""
-        steps = len(rewards)
-        ended = self.ended[:steps]
-        if use_fused_kernels(self.values):  # the GPU is still at the last values, and the CPU need not wait for them
-            from curricle.agents.cuda.fused_ppo import fill_advantages
-
-            device_rewards = to_device(torch.from_numpy(rewards), self.device)
-            device_ended = to_device(torch.from_numpy(ended.copy()), self.device)
-            fill_advantages(device_rewards, device_ended, self.values, self.advantages, self.returns, gamma, gae_lambda)
-            return
-        values = self.values[: steps + 1].cpu().numpy()
-        advantages = gae(rewards, values, ended, gamma, gae_lambda)
-        self.returns[:steps] = torch.from_numpy(advantages + values[:-1]).to(self.device)
-        deviation = advantages.std() + 1e-8
-        self.advantages[:steps] = torch.from_numpy((advantages - advantages.mean()) / deviation).to(self.device)
-
 
 @dataclass(frozen=True)
 class Practice:
@@ -141,7 +125,7 @@ class Practice:
     plan: RolloutPlan
     settings: Sequence[Setting]
     """Of each environment."""
-    values: list[dict[str, Any]]
+    setting_values: list[dict[str, Any]]
     """The same as plain data."""
     buffer: RolloutBuffer
     tally: Tally
@@ -159,7 +143,7 @@ class FinishedRollout:
     metrics: dict[str, float]
 
 
-class Truncation:
+class TruncatedEpisode:
     """An episode that a time limit ended: at which step, in which environment, and the last observation."""
 
     def __init__(self, step: int, environment: int, observation: Arrays) -> None:
@@ -168,34 +152,14 @@ class Truncation:
         self.observation = {name: array.copy() for name, array in observation.items()}
 
 
-def concatenate(truncations: Sequence[Truncation], name: str) -> NDArray[Any]:
+def concatenate(episodes: Sequence[TruncatedEpisode], name: str) -> NDArray[Any]:
     """One input of the last observations, as a batch."""
-    return np.concatenate([truncation.observation[name] for truncation in truncations])
-
-
-def gae(
-    rewards: NDArray[Any], values: NDArray[Any], ended: NDArray[np.bool_], gamma: float, gae_lambda: float
-) -> NDArray[np.float32]:
-    """Generalised advantages (Schulman et al. 2016); `values` has a row more, for what follows the last step."""
-    not_ended = np.float32(1) - ended
-    deltas = rewards + np.float32(gamma) * values[1:] * not_ended - values[:-1]
-    decay = np.float32(gamma * gae_lambda) * not_ended
-    advantages = np.empty_like(deltas)
-    advantage = np.zeros(deltas.shape[1], np.float32)
-    for t in reversed(range(len(deltas))):
-        advantage = deltas[t] + decay[t] * advantage
-        advantages[t] = advantage
-    return np.asarray(advantages, np.float32)
+    return np.concatenate([episode.observation[name] for episode in episodes])
 
 
 def select_rows(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Some rows of a tensor; bytes are fetched eight at a time, which a GPU does several times faster."""
-    if tensor.dtype != torch.uint8 or tensor.ndim < 2:
-        return tensor[rows]
-    flat = tensor.flatten(1)
-    if flat.shape[1] % 8:
-        return tensor[rows]
-    return flat.view(torch.int64)[rows].view(torch.uint8).view(len(rows), *tensor.shape[1:])
+    """Some rows of a tensor."""
+    return tensor.index_select(0, rows)
 
 
 def torch_dtype(spec: InputSpec) -> torch.dtype:

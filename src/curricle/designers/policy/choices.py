@@ -1,6 +1,6 @@
 """Choices: a probability distribution over settings: first the aim, then each knob given the aim, all categorical.
 
-At first it follows the world's declaration: what eases the aim is handed out, the rest stays as in the original. It is
+At first it follows the world's declaration: knobs that ease the aim are eased, the rest stays as in the original. It is
 trained by reward-weighted regression with a KL penalty to this initial distribution. For categoricals both have a
 closed form: the best distribution is proportional to the weighted counts of the levels that were used plus `kl_coef`
 times the initial one. The KL divergence of one update is limited, and no aim and no level ever becomes impossible. KL
@@ -17,21 +17,21 @@ Tables = tuple[Floats, list[Floats]]
 """Probabilities of the aims, and of each knob's levels given the aim, (aims, levels) each."""
 
 EASING_PREFERENCE = 2.0
-"""Initial log-odds of handing out as much as possible, rather than nothing."""
+"""Initial log-odds of easing the aim as much as possible, rather than not at all."""
 
 
 class Choices:
     """Categoricals over aims and, for each aim, over the levels of each knob.
 
-    `uniform_share` is the share of every categorical that stays uniform. `stray` is the initial probability that a knob
-    which does not ease the aim differs from the original.
+    `uniform_share` is the share of every categorical that stays uniform. `other_knob_change` is the initial
+    probability that a knob which does not ease the aim differs from the original.
     """
 
-    def __init__(self, space: Space, uniform_share: float, stray: float) -> None:
+    def __init__(self, space: Space, uniform_share: float, other_knob_change: float) -> None:
         self.space = space
         self.uniform_share = uniform_share
         aims = np.full(len(space.skills), 1 / len(space.skills))
-        self.initial: Tables = aims, [self._initial_table(i, stray) for i in range(len(space.knobs))]
+        self.initial: Tables = aims, [self._initial_table(i, other_knob_change) for i in range(len(space.knobs))]
         self.tables: Tables = self.initial
 
     @property
@@ -104,21 +104,21 @@ class Choices:
             total = total + self._mixed(new_aims) @ _divergence(self._mixed(old_knob), self._mixed(new_knob))
         return float(total) / (1 + len(old_knobs))
 
-    def _initial_table(self, index: int, stray: float) -> Floats:
+    def _initial_table(self, index: int, other_knob_change: float) -> Floats:
         """Probabilities of one knob's levels for each aim, before any update."""
         if len(self.space.levels[index]) == 1:
             return np.ones((len(self.space.skills), 1))
-        return np.array([self._initial_row(index, skill, stray) for skill in self.space.skills])
+        return np.array([self._initial_row(index, skill, other_knob_change) for skill in self.space.skills])
 
-    def _initial_row(self, index: int, skill: Skill, stray: float) -> Floats:
+    def _initial_row(self, index: int, skill: Skill, other_knob_change: float) -> Floats:
         count = len(self.space.levels[index])
         path = self.space.easing_levels(skill).get(index)
         if path is not None and len(path) > 1:
-            row = np.full(count, stray / count)
-            row[list(path)] += (1 - stray) * _rising(len(path))
+            row = np.full(count, other_knob_change / count)
+            row[list(path)] += (1 - other_knob_change) * _rising(len(path))
         else:
-            row = np.full(count, stray / (count - 1))
-            row[int(self.space.original_row[index])] = 1 - stray
+            row = np.full(count, other_knob_change / (count - 1))
+            row[int(self.space.original_row[index])] = 1 - other_knob_change
         return np.asarray(row / row.sum())
 
     def _mixed(self, table: Floats) -> Floats:

@@ -1,9 +1,10 @@
 """The policy: a designer that learns which settings are just hard enough (GenEnv's alpha-curriculum for any world).
 
-It needs no language model. To propose, it draws settings from its distribution (`choices.py`) and from the archive,
-breeds them under a forecast of success (`forecast.py`, `search.py`), and takes those that bring the most skills with
-room to grow nearest to alpha. To learn, it updates all three by what the agent showed in the designs: the forecast for
-every skill and not only for a design's aim, the archive, and the distribution by reward-weighted regression.
+It needs no language model. To propose, it draws settings from its distribution (`choices.py`) and from the archive, and
+improves them by an evolutionary search (`search.py`) under a forecast of success (`forecast.py`). It takes the settings
+in which the most skills that the agent has not learnt yet come near alpha. To learn, it updates all three by what the
+agent showed in the designs: the forecast for every skill and not only for a design's aim, the archive, and the
+distribution by reward-weighted regression.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from curricle.seeds import generator
 from curricle.setting import Setting, updated_design
 from curricle.tracking import checkpoint
 
-STRAY = 0.1
+OTHER_KNOB_CHANGE = 0.1
 """Probability at first that a knob which does not ease the aim differs from the original."""
 MIN_SKILL_WEIGHT = 0.02
 
@@ -119,7 +120,7 @@ class Archive:
         self.entries: list[tuple[int, Outcome]] = []
 
     def add(self, cycle: int, outcomes: Sequence[Outcome]) -> None:
-        """Add the outcomes of a cycle; the oldest ones leave when there is no more room."""
+        """Add the outcomes of a cycle; the oldest ones leave when it is full."""
         self.entries = [*self.entries, *((cycle, outcome) for outcome in outcomes)][-self.capacity :]
 
     @property
@@ -205,12 +206,12 @@ class Policy(DesignerWrapper):
     def _start(self, skills: Sequence[Skill], original: Values) -> None:
         """Build everything that depends on the world's declaration."""
         self.space = Space(self.setting, original, skills)
-        self.choices = Choices(self.space, self.options.uniform_share, STRAY)
+        self.choices = Choices(self.space, self.options.uniform_share, OTHER_KNOB_CHANGE)
         self.forecast = Forecast(self.space)
         self.started = True
 
     def _skill_weights(self) -> Floats:
-        """The weight of each skill: its room for improvement in the original, less if the original teaches it already.
+        """The weight of each skill: how far it is from mastered in the original, less if the original teaches it.
 
         A skill that is near alpha in the original is practised there anyway. A skill weighs less while what it needs is
         missing.
@@ -221,8 +222,8 @@ class Policy(DesignerWrapper):
         taught = self.forecast.expected(original, self.gain)[0]
         rate_of = {skill.name: rate for skill, rate in zip(self.space.skills, rates, strict=True)}
         needed = [min((rate_of[need] for need in skill.needs), default=1.0) for skill in self.space.skills]
-        room = MIN_SKILL_WEIGHT + (1 - rates) * (1 - taught)
-        return np.asarray(room * (blocked + (1 - blocked) * np.sqrt(needed)))
+        weights = MIN_SKILL_WEIGHT + (1 - rates) * (1 - taught)
+        return np.asarray(weights * (blocked + (1 - blocked) * np.sqrt(needed)))
 
     def _search(self, forecast: Forecast) -> Search:
         """A search under one forecast."""
@@ -305,9 +306,13 @@ class Policy(DesignerWrapper):
         rows = np.stack([self.space.encode(outcome.design.setting) for outcome in outcomes])
         columns = []
         for skill in self.space.skills:
-            tally = [(outcome.skills.get(skill.name, 0), outcome.chances(skill.name)) for outcome in outcomes]
-            columns.append(rewards.weights(tally, self.reward, o.alpha, o.k_min, o.strength))
-        return rows, np.stack(columns, axis=1) * self.archive.age_weights()[:, None]
+            shown_and_tried: list[tuple[int, int]] = []
+            for outcome in outcomes:
+                shown_and_tried.append((outcome.skills.get(skill.name, 0), outcome.chances(skill.name)))
+            columns.append(rewards.weights(shown_and_tried, self.reward, o.alpha, o.k_min, o.strength))
+        reward_weights = np.stack(columns, axis=1)
+        age_weights = self.archive.age_weights()
+        return rows, reward_weights * age_weights[:, None]
 
     def _imagined_weights(self, cycle: int) -> tuple[Rows, Floats]:
         """Settings drawn from the choices for each aim, weighted by what the forecast expects of them now.
@@ -321,8 +326,10 @@ class Policy(DesignerWrapper):
         aims = np.repeat(np.arange(skills), count)
         rows = self.choices.sample(rng, aims)
         each = np.arange(len(aims))
-        gain = self.forecast.expected(rows, self.gain)[each, aims].reshape(skills, count)
-        excess = np.maximum(0.0, np.expm1(o.strength * (gain - gain.mean(1, keepdims=True))))
+        gains = self.forecast.expected(rows, self.gain)
+        gain_at_aim = gains[each, aims].reshape(skills, count)
+        better_than_mean = gain_at_aim - gain_at_aim.mean(1, keepdims=True)
+        excess = np.maximum(0.0, np.expm1(o.strength * better_than_mean))
         weights = np.zeros((len(aims), skills))
         weights[each, aims] = excess.ravel() * o.imagined_weight / count
         return rows, weights

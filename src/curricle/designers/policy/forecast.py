@@ -50,7 +50,7 @@ class Forecast:
     def sample(self, rng: np.random.Generator, scale: float) -> "Forecast":
         """A forecast with the effects of knobs drawn from the posterior, scaled down (Thompson sampling).
 
-        Designs made with different samples differ in what they hand out; their outcomes tell which sample was right.
+        Designs made with different samples ease different things; their outcomes tell which sample was right.
         """
         sampled = copy(self)
         root = np.linalg.cholesky(self.cov + 1e-9 * np.eye(self.cov.shape[1]))
@@ -78,9 +78,13 @@ def counts(outcomes: Sequence[Outcome], names: Sequence[str]) -> tuple[Floats, F
 
     An attempt that could not show a skill counts as one that did not: the design teaches nothing of it.
     """
-    shown = np.array([[o.skills.get(n, 0) for n in names] for o in outcomes], np.float64)
-    tried = np.array([[o.chances(n) or o.attempts for n in names] for o in outcomes], np.float64)
-    return shown.reshape(-1, len(names)), tried.reshape(-1, len(names))
+    shown = np.zeros((len(outcomes), len(names)))
+    tried = np.zeros((len(outcomes), len(names)))
+    for i, outcome in enumerate(outcomes):
+        for s, name in enumerate(names):
+            shown[i, s] = outcome.skills.get(name, 0)
+            tried[i, s] = outcome.chances(name) or outcome.attempts
+    return shown, tried
 
 
 def original_counts(scores: Scores, names: Sequence[str]) -> tuple[Floats, Floats]:

@@ -19,9 +19,9 @@ Rows = NDArray[np.int64]
 """Settings by the number of each knob's level: (settings, knobs)."""
 
 WEAKEST_LINK = 1.5
-"""Prior log-odds of the weakest link: what hands out two of three things that are needed hands out little."""
+"""Prior weight of the minimum over a skill's requirements."""
 EASED = 2.0
-"""Prior log-odds, shared out over all knobs that ease a skill."""
+"""Prior log-odds, divided among all knobs that ease a skill."""
 INHERITED = 1.0
 """The same for knobs that ease what the skill needs."""
 EASIER = 0.05
@@ -144,7 +144,7 @@ class Space:
         return slice(int(self.offsets[index]), int(self.offsets[index + 1]))
 
     def _easing(self, skill: Skill) -> dict[int, Floats]:
-        """For each knob that eases a skill, how much of it each of its levels hands out, 0 to 1."""
+        """For each knob that eases a skill, how much each of its levels eases it, 0 to 1."""
         found = {}
         for i, path in self.easing_levels(skill).items():
             if len(path) > 1:

@@ -1,11 +1,13 @@
 """Decoding: many replies at once in fixed shapes, so that a GPU replays each step as one CUDA graph.
 
-Prompts begin at the left and are padded at the right, so plain causal attention prefills the cache with all of a prompt
-but its last token. That one starts the decoding. A prompt that several rows share is read once. From then on every row
-writes into the same column of the cache, and a mask says which columns a row may see. Heads that share keys are laid
-side by side like queries, so keys are never copied for them. Only one shape runs at a time, so all shapes use the same
-cache memory, and a conversation's next turn seldom needs a new graph. On a GPU columns that the mask hides are not
-read, and neither are those of rows that have ended (`kernels.py`). On a CPU the same steps run one by one, unpadded.
+- Prompts begin at the left and are padded at the right. Plain causal attention prefills the cache with all of a prompt
+  but its last token, which starts the decoding. A prompt that several rows share is read once.
+- From then on every row writes into the same column of the cache, and a mask says which columns a row may see.
+- Heads that share keys are laid side by side like queries, so keys are never copied for them.
+- Only one shape runs at a time, so all shapes use the same cache memory, and a conversation's next turn seldom needs a
+  new graph.
+- On a GPU, columns that the mask hides are not read, and neither are those of rows that have ended (`kernels.py`).
+- On a CPU the same steps run one by one, unpadded.
 
 `Decoder.replies` chooses the tokens itself. With `Decoder.steps` the caller chooses them from the logits.
 """
@@ -182,33 +184,37 @@ class _Loop:
 
     def _prefill(self, prompts: Sequence[list[int]], temperature: float) -> None:
         """Read the prompts, all but their last tokens; rows that are left over repeat the last prompt."""
-        rows = [*prompts, *[prompts[-1]] * (self.rows - len(prompts))]
-        lengths = torch.tensor([len(row) - 1 for row in rows])
-        numbers = {tuple(row): number for number, row in enumerate(dict.fromkeys(map(tuple, rows)))}
-        ids = torch.tensor([[*row[:-1], *[self.decoder.pad] * (self.width + 1 - len(row))] for row in numbers])
-        self.token.copy_(torch.tensor([[row[-1]] for row in rows]))
+        source_prompts = [*prompts, *[prompts[-1]] * (self.rows - len(prompts))]
+        self._reset(source_prompts, len(prompts), temperature)
+        prompt_index = {prompt: i for i, prompt in enumerate(dict.fromkeys(map(tuple, source_prompts)))}
+        device = self.output.device
+        ids = pad_prompts(list(prompt_index), self.width, self.decoder.pad).to(device)
+        index_of_row = torch.tensor([prompt_index[tuple(prompt)] for prompt in source_prompts], device=device)
+        positions = torch.arange(self.width, device=device)
+        unused_mask = self.mask[:1, :, :, :1]  # attention among prompts is causal
+        at_a_time = max(1, PREFILL_TOKENS // self.width)
+        self.cache.column = None
+        for start in range(0, len(ids), at_a_time):
+            some_ids = ids[start : start + at_a_time]
+            is_among_them = (index_of_row >= start) & (index_of_row < start + at_a_time)
+            rows_to_fill = is_among_them.nonzero()[:, 0]
+            self.cache.readers = rows_to_fill
+            self.cache.read = index_of_row[rows_to_fill] - start
+            self._forward(some_ids, positions.expand(len(some_ids), -1), unused_mask)
+        self.cache.column = self.column
+
+    def _reset(self, source_prompts: Sequence[list[int]], wanted: int, temperature: float) -> None:
+        """Set all buffers to the first step; only the first `wanted` rows are decoded."""
+        lengths = torch.tensor([len(prompt) - 1 for prompt in source_prompts])
+        self.token.copy_(torch.tensor([[prompt[-1]] for prompt in source_prompts]))
         self.position.copy_(lengths[:, None])
         hidden = torch.arange(self.columns) >= lengths[:, None]
         self.mask.copy_(torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None, None])
         self.column.fill_(self.width)
         self.step.zero_()
         self.output.fill_(self.decoder.pad)
-        self.done.copy_(torch.arange(self.rows) >= len(prompts))
+        self.done.copy_(torch.arange(self.rows) >= wanted)
         self.temperature.fill_(temperature or 1.0)
-        device = self.output.device
-        at_a_time = max(1, PREFILL_TOKENS // self.width)
-        ids = ids.to(device)
-        prompt_of_row = torch.tensor([numbers[tuple(row)] for row in rows], device=device)
-        positions = torch.arange(self.width, device=device)
-        self.cache.column = None
-        for start in range(0, len(ids), at_a_time):
-            part = ids[start : start + at_a_time]
-            in_part = (prompt_of_row >= start) & (prompt_of_row < start + at_a_time)
-            self.cache.readers = in_part.nonzero()[:, 0]
-            self.cache.read = prompt_of_row[self.cache.readers] - start
-            any_mask = self.mask[:1, :, :, :1]  # not used: attention among prompts is causal
-            self._forward(part, positions.expand(len(part), -1), any_mask)
-        self.cache.column = self.column
 
     def _forward(self, ids: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
         out = self.decoder.model(
@@ -230,8 +236,9 @@ class _Loop:
             self.logits = logits
         else:
             self._choose(logits)
-        for count in (self.position, self.column, self.step):
-            count += 1
+        self.position.add_(1)
+        self.column.add_(1)
+        self.step.add_(1)
 
     def _choose(self, logits: Tensor) -> None:
         if self.choice == "greedy":
@@ -353,6 +360,15 @@ def _fast_layers(model: Any) -> Iterator[None]:
             yield
     finally:
         config._attn_implementation = before
+
+
+def pad_prompts(prompts: Sequence[Sequence[int]], width: int, pad: int) -> Tensor:
+    """The prompts without their last tokens, padded at the right: (prompts, width)."""
+    padded: list[list[int]] = []
+    for prompt in prompts:
+        read = prompt[:-1]
+        padded.append([*read, *[pad] * (width - len(read))])
+    return torch.tensor(padded)
 
 
 def _columns(width: int, max_tokens: int) -> int:

@@ -119,9 +119,9 @@ _SIZE: Final = STATE.itemsize
 
 
 @kernel
-def _copy(source: Any, target: Any, i: int, start: int, size: int) -> None:
-    """Copy some bytes of record i, 32 at a time."""
-    first = i * _SIZE + start
+def _copy(source: Any, target: Any, env: int, start: int, size: int) -> None:
+    """Copy some bytes of the record of an environment, 32 at a time."""
+    first = env * _SIZE + start
     for k in range(first, first + size - 31, 32):
         move32(target, k, source, k)
     for k in range(first + size // 32 * 32, first + size):
@@ -129,107 +129,119 @@ def _copy(source: Any, target: Any, i: int, start: int, size: int) -> None:
 
 
 @kernel
-def _is_next(p: Any, s: Any, i: int) -> bool:
-    """Whether the prefetched record of environment i is its next episode."""
-    if p.records[i].seed != s.seed or p.records[i].episode != s.episode + 1:
+def _is_next(prefetched: Any, state: Any, env: int) -> bool:
+    """Whether the prefetched record of environment `env` is its next episode."""
+    if prefetched.records[env].seed != state.seed or prefetched.records[env].episode != state.episode + 1:
         return False
     for k in range(_SETTING[0, 0], _SETTING[0, 0] + _SETTING[0, 1]):  # byte by byte, so that no knob is forgotten
-        if p.own_bytes[i * _SIZE + k] != p.next_bytes[i * _SIZE + k]:
+        if prefetched.own_bytes[env * _SIZE + k] != prefetched.next_bytes[env * _SIZE + k]:
             return False
-    return bool(p.records[i].exact == s.exact)
+    return bool(prefetched.records[env].exact == state.exact)
 
 
 @kernel
-def _begin_next(p: Any, s: Any, i: int, daylight: NDArray[np.float64], tables: Any, work: Any) -> None:
-    """Begin the next episode of environment i in its second record."""
-    record = p.records[i]
-    _copy(p.own_bytes, p.next_bytes, i, _SETTING[0, 0], _SETTING[0, 1])
-    record.exact = s.exact
-    record.night_words = s.night_words
-    record.seed = s.seed
-    record.episode = s.episode
+def _begin_next(prefetched: Any, state: Any, env: int, daylight: NDArray[np.float64], tables: Any, work: Any) -> None:
+    """Begin the next episode of environment `env` in its second record."""
+    record = prefetched.records[env]
+    _copy(prefetched.own_bytes, prefetched.next_bytes, env, _SETTING[0, 0], _SETTING[0, 1])
+    record.exact = state.exact
+    record.night_words = state.night_words
+    record.seed = state.seed
+    record.episode = state.episode
     record.fault = 0
     reset(record, daylight, tables, work)
 
 
 @kernel
-def _take_next(p: Any, s: Any, i: int) -> None:
+def _take_next(prefetched: Any, state: Any, env: int) -> None:
     """Copy the prefetched episode: of lists the entries in use, of the random stream what its mode reads, the rest."""
     for k in range(len(_REST)):
-        _copy(p.next_bytes, p.own_bytes, i, _REST[k, 0], _REST[k, 1])
+        _copy(prefetched.next_bytes, prefetched.own_bytes, env, _REST[k, 0], _REST[k, 1])
     for k in range(len(_OBJECTS)):
-        _copy(p.next_bytes, p.own_bytes, i, _OBJECTS[k, 0], _OBJECTS[k, 2] * s.count)
-    _copy(p.next_bytes, p.own_bytes, i, _CHUNKS[0, 0], _CHUNKS[0, 2] * s.touched)
-    if s.exact:
-        _copy(p.next_bytes, p.own_bytes, i, _TWISTER[0, 0], _TWISTER[0, 1])
+        _copy(prefetched.next_bytes, prefetched.own_bytes, env, _OBJECTS[k, 0], _OBJECTS[k, 2] * state.count)
+    _copy(prefetched.next_bytes, prefetched.own_bytes, env, _CHUNKS[0, 0], _CHUNKS[0, 2] * state.touched)
+    if state.exact:
+        _copy(prefetched.next_bytes, prefetched.own_bytes, env, _TWISTER[0, 0], _TWISTER[0, 1])
 
 
 @inlined
-def prefetch(states: Any, i: int, thread: int, b: Any) -> None:
-    """Prefetch the next episode of environment i, unless it is there or another thread is at it."""
-    if len(b.prefetched.records) > 0 and exchange(b.prefetched.locks, i, 1) == 0:
-        if not _is_next(b.prefetched, states[i], i):
-            _begin_next(b.prefetched, states[i], i, b.daylight, b.tables[0], b.work[thread])
-        store(b.prefetched.locks, i, 0)
+def prefetch(states: Any, env: int, thread: int, buffers: Any) -> None:
+    """Prefetch the next episode of environment `env`, unless it is there or another thread is at it."""
+    if len(buffers.prefetched.records) > 0 and exchange(buffers.prefetched.locks, env, 1) == 0:
+        if not _is_next(buffers.prefetched, states[env], env):
+            _begin_next(buffers.prefetched, states[env], env, buffers.daylight, buffers.tables[0], buffers.work[thread])
+        store(buffers.prefetched.locks, env, 0)
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
 @inlined
-def _observe(s: Any, out: Any, thread: int, b: Any, p: Any) -> None:
+def _observe(state: Any, out: Any, thread: int, buffers: Any, pictures: Any) -> None:
     """Draw or write what a player sees; in exact mode this moves the random stream as the reference's drawing does."""
-    if p is not None:
-        draw(s, out, b.drawing, thread, p.unit, p.tiles, p.dusk, p.cells, p.items, p.vignette, p.night)
+    if pictures is not None:
+        draw(
+            state,
+            out,
+            buffers.drawing,
+            thread,
+            pictures.unit,
+            pictures.tiles,
+            pictures.dusk,
+            pictures.cells,
+            pictures.items,
+            pictures.vignette,
+            pictures.night,
+        )
     else:
-        if b.symbols:
-            write_symbols(s, out)
-        pass_night(s)
+        if buffers.symbols:
+            write_symbols(state, out)
+        pass_night(state)
 
 
 @inlined
-def _reset(s: Any, i: int, thread: int, b: Any, p: Any) -> None:
-    """Begin the next episode of environment i: the prefetched one if it fits."""
+def _reset(state: Any, env: int, thread: int, buffers: Any, pictures: Any) -> None:
+    """Begin the next episode of environment `env`: the prefetched one if it fits."""
     was_prefetched = False
-    if len(b.prefetched.records) > 0 and exchange(b.prefetched.locks, i, 1) == 0:
-        was_prefetched = _is_next(b.prefetched, s, i)
+    if len(buffers.prefetched.records) > 0 and exchange(buffers.prefetched.locks, env, 1) == 0:
+        was_prefetched = _is_next(buffers.prefetched, state, env)
         if was_prefetched:
-            _take_next(b.prefetched, s, i)
-        store(b.prefetched.locks, i, 0)
+            _take_next(buffers.prefetched, state, env)
+        store(buffers.prefetched.locks, env, 0)
     if not was_prefetched:
-        reset(s, b.daylight, b.tables[0], b.work[thread])
-    b.results[i].fault = s.fault
-    _observe(s, b.observed[i], thread, b, p)
+        reset(state, buffers.daylight, buffers.tables[0], buffers.work[thread])
+    buffers.results[env].fault = state.fault
+    _observe(state, buffers.observed[env], thread, buffers, pictures)
 
 
 @inlined
-def _step(s: Any, i: int, b: Any) -> None:
-    """Play one step in environment i, and write its result."""
-    result = b.results[i]
-    result.reward = step(s, b.actions[i], b.daylight)
-    if is_dead(s):
+def _step(state: Any, env: int, buffers: Any) -> None:
+    """Play one step in environment `env`, and write its result."""
+    result = buffers.results[env]
+    result.reward = step(state, buffers.actions[env], buffers.daylight)
+    if is_dead(state):
         result.end = DIED
-    elif is_over(s):
+    elif is_over(state):
         result.end = TIMED_OUT
     else:
         result.end = ALIVE
-    result.fault = s.fault
+    result.fault = state.fault
     for k in range(len(r.ACHIEVEMENTS)):
-        result.skills[k] = s.unlocked[k]
+        result.skills[k] = state.unlocked[k]
 
 
 @inlined
-def run_command(command: int, states: Any, first: int, last: int, thread: int, b: Any, p: Any) -> None:
-    """Carry out a command for environments first..last - 1; `p` holds the pictures to draw with, or None."""
+def run_command(command: int, states: Any, first: int, last: int, thread: int, buffers: Any, pictures: Any) -> None:
+    """Carry out a command for environments first..last - 1; `pictures` is None where nothing is drawn."""
     if command in (STEP, STEP_AND_RESET_ENDED):
-        for i in range(first, last):
-            _step(states[i], i, b)
-        for i in range(first, last):
-            _observe(states[i], b.observed[i], thread, b, p)
+        for env in range(first, last):
+            _step(states[env], env, buffers)
+        for env in range(first, last):
+            _observe(states[env], buffers.observed[env], thread, buffers, pictures)
     if command != STEP:
-        for i in range(first, last):
-            if command == RESET and b.mask[i]:
-                _reset(states[i], i, thread, b, p)
-            if command != RESET and b.results[i].end != ALIVE:
-                b.final[i] = b.observed[i]
-                _reset(states[i], i, thread, b, p)
+        for env in range(first, last):
+            if command == RESET and buffers.mask[env]:
+                _reset(states[env], env, thread, buffers, pictures)
+            if command != RESET and buffers.results[env].end != ALIVE:
+                buffers.final[env] = buffers.observed[env]
+                _reset(states[env], env, thread, buffers, pictures)

@@ -66,7 +66,7 @@ def _publish(control: Any, command: int, first: int, last: int, others: int) -> 
     store(control, DONE, 0)
     store(control, TOTAL, last - first)
     store(control, PREFETCH, 0)
-    store(control, NEXT, (last << LAST_BIT) + (command << COMMAND_BIT) + first)
+    store(control, NEXT, _pack(command, first, last))
     asleep = 0
     for thread in range(1, others + 1):
         asleep += 1 - load(control, AWAKE + LINE * thread)
@@ -74,9 +74,32 @@ def _publish(control: Any, command: int, first: int, last: int, others: int) -> 
 
 
 @inlined
+def _pack(command: int, first: int, last: int) -> int:
+    """The number at `NEXT`."""
+    return (last << LAST_BIT) + (command << COMMAND_BIT) + first
+
+
+@inlined
+def _first(word: int) -> int:
+    """The next environment to take."""
+    return word & ((1 << COMMAND_BIT) - 1)
+
+
+@inlined
+def _command(word: int) -> int:
+    return (word >> COMMAND_BIT) & 15
+
+
+@inlined
+def _last(word: int) -> int:
+    """The first environment that is no part of the command."""
+    return word >> LAST_BIT
+
+
+@inlined
 def _has_work(word: int) -> bool:
     """Whether a command has environments left that no thread took."""
-    return word & ((1 << COMMAND_BIT) - 1) < word >> LAST_BIT
+    return _first(word) < _last(word)
 
 
 @inlined
@@ -109,8 +132,47 @@ def _polls_per_ms() -> int:
     return max(1, round(1e-3 / min(took)))
 
 
+@inlined
+def _work_off(control: Any, thread: int, share: int, states: Any, buffers: Any, pictures: Any) -> None:
+    """Take the next environments of the command, if no other thread was faster, and carry it out in them."""
+    word = fetch_add(control, NEXT, share)
+    first = _first(word)
+    last = _last(word)
+    if first < last:
+        last = min(last, first + share)
+        run_command(_command(word), states, first, last, thread, buffers, pictures)
+        fetch_add(control, DONE, last - first)
+
+
+@inlined
+def _prefetch_one(control: Any, thread: int, states: Any, buffers: Any) -> None:
+    """Prefetch the next episode of one environment, if there is one left."""
+    env = fetch_add(control, PREFETCH, 1)
+    if env < len(states):
+        prefetch(states, env, thread, buffers)
+
+
+@inlined
+def _may_sleep(control: Any, thread: int) -> bool:
+    """Say that this thread is asleep, unless there is work by now."""
+    store(control, AWAKE + LINE * thread, 0)
+    # a caller that publishes a command from here on sees that this thread has to be woken
+    if not _has_work(load(control, NEXT)) and not load(control, STOP):
+        return True
+    store(control, AWAKE + LINE * thread, 1)
+    return False
+
+
+# What a thread does, from the top, each time round the loop of `_serve`:
+#
+#     a command has environments left   -> WORK: take a share of them; then POLL from 0
+#     thread 0, and its command is done -> leave;     any other thread, and STOP is set -> leave
+#     other threads, polls <  max_polls -> POLL;      then PREFETCH one episode a round, while there are any to prefetch
+#     other threads, polls >= max_polls -> NAP;       after NAPS naps -> SLEEP: leave, and wait for the semaphore
+
+
 @kernel
-def _serve(control: Any, thread: int, share: int, max_polls: int, states: Any, b: Any, p: Any) -> bool:
+def _serve(control: Any, thread: int, share: int, max_polls: int, states: Any, buffers: Any, pictures: Any) -> bool:
     """Work off commands, `share` environments at a time; returns whether there may be more of them.
 
     The caller is thread 0 and returns when its command is done. The others return after a long time without work, and
@@ -120,13 +182,7 @@ def _serve(control: Any, thread: int, share: int, max_polls: int, states: Any, b
     polls = 0
     while True:
         if _has_work(load(control, NEXT)):
-            word = fetch_add(control, NEXT, share)
-            first = word & ((1 << COMMAND_BIT) - 1)
-            last = word >> LAST_BIT
-            if first < last:
-                last = min(last, first + share)
-                run_command((word >> COMMAND_BIT) & 15, states, first, last, thread, b, p)
-                fetch_add(control, DONE, last - first)
+            _work_off(control, thread, share, states, buffers, pictures)
             polls = 0
             continue
         if thread == 0:
@@ -137,21 +193,15 @@ def _serve(control: Any, thread: int, share: int, max_polls: int, states: Any, b
         elif load(control, STOP):
             return False
         elif polls >= max_polls and load(control, PREFETCH) < len(states):
-            i = fetch_add(control, PREFETCH, 1)
-            if i < len(states):
-                prefetch(states, i, thread, b)
+            _prefetch_one(control, thread, states, buffers)
             continue
         polls += 1
         if thread > 0 and polls > max_polls:
             nap()
         else:
             _pause(polls)
-        if thread > 0 and polls >= max_polls + NAPS:
-            store(control, AWAKE + LINE * thread, 0)
-            # a caller that publishes a command from here on sees that this thread has to be woken
-            if not _has_work(load(control, NEXT)) and not load(control, STOP):
-                return True
-            store(control, AWAKE + LINE * thread, 1)
+        if thread > 0 and polls >= max_polls + NAPS and _may_sleep(control, thread):
+            return True
 
 
 class ThreadPool:
