@@ -12,12 +12,15 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from curricle.worlds.crafter.game import rules as r
-from curricle.worlds.crafter.twin import Difference, Twin
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the twin is a helper of the tests, too
+from helpers.crafter_twin import Difference, Twin
 
 STEP = {(-1, 0): r.LEFT, (1, 0): r.RIGHT, (0, -1): r.UP, (0, 1): r.DOWN}
 HITS = {"collect_wood": r.TREE, "collect_stone": r.STONE, "collect_coal": r.COAL, "collect_iron": r.IRON}

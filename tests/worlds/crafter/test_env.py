@@ -8,11 +8,11 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from helpers.crafter_twin import OrderedEnv
 
 from curricle.errors import UsageError
 from curricle.worlds.crafter import Crafter, CrafterSetting, CrafterVector
 from curricle.worlds.crafter.game import rules as r
-from curricle.worlds.crafter.twin import OrderedEnv
 
 
 @pytest.mark.parametrize("observation", ["pixels", "symbols", "text"])

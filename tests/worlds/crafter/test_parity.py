@@ -5,12 +5,12 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from helpers.crafter_twin import Difference, OrderedEnv, Twin
 from helpers.paths import ROOT
 
 from curricle.worlds.crafter.engine.batch import ALIVE, engines
 from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
-from curricle.worlds.crafter.twin import Difference, OrderedEnv, Twin
 
 
 def _script(name: str) -> ModuleType:

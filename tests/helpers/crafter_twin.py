@@ -28,7 +28,7 @@ class Difference(AssertionError):
     """The engine and the reference disagree."""
 
 
-class OrderedEnv(crafter.Env):  # type: ignore[misc]
+class OrderedEnv(crafter.Env):
     """The reference with the creatures of a chunk in the order of their birth."""
 
     def _balance_object(self, chunk: Any, objs: Iterable[Any], *rest: Any) -> None:
