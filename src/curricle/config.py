@@ -29,7 +29,7 @@ from curricle.errors import PluginError, RunError, RunUnwritable, UsageError, ne
 from curricle.llm.clients import choose
 from curricle.llm.clients.options import ModelOptions
 from curricle.loop import Loop, Schedule
-from curricle.records import Frozen, Options, Scores, checked, leaves, refuse_unbearable
+from curricle.records import Frozen, Options, Scores, checked, leaves, refuse_odd_names, refuse_unbearable
 from curricle.registry import find
 from curricle.run import (
     CONFIG,
@@ -214,6 +214,7 @@ def with_llm(config: Mapping[str, Any], name: str) -> dict[str, Any]:
 def resolve(config: Mapping[str, Any]) -> Config:
     """Find every component, check every value, fill in every default."""
     refuse_unbearable(config)
+    refuse_odd_names(config)
     if unknown := set(config) - {*SECTIONS, *TOP}:
         raise UsageError(f"config: unknown key {min(unknown)!r}, {nearest(min(unknown), [*SECTIONS, *TOP])}")
     top = checked(Top, {name: config[name] for name in TOP if name in config}, "config")
@@ -290,8 +291,8 @@ def resume(
 def _resolved(folder: Path, trusted: bool) -> Config:
     """The config of a run, if all code that it names is the user's own or is trusted."""
     plain = parse_config(folder)
-    trust.check(plain, folder, trusted)
     try:
+        trust.check(plain, folder, trusted)
         return resolve(plain)
     except UsageError as error:
         raise type(error)(f"{folder / CONFIG}: {error}") from error
@@ -305,7 +306,8 @@ def _log_changes(folder: Path) -> None:
     before = dict(leaves(config)) if isinstance(config, Mapping) else {}
     for key in sorted(before.keys() | now.keys()) if before else ():
         if before.get(key) != now.get(key):
-            LOG.warning("%s: %s was %s and is %s from here on", folder, key, before.get(key), now.get(key))
+            changed = f"{key} was {before.get(key)} and is {now.get(key)} from here on"
+            LOG.warning("%s: %s", folder, " ".join(changed.splitlines()))
 
 
 def follow() -> None:
@@ -403,7 +405,7 @@ def _choose_designer(table: dict[str, Any]) -> tuple[dict[str, Any], str]:
     if table.get("model"):
         return {**table, "id": "llm"}, "auto: a model is configured"
     if found := choose.from_environment():
-        return {**found, **table, "id": "llm"}, f"auto: {choose.VARIABLE} names a model"
+        return {**choose.with_environment(table, found), "id": "llm"}, f"auto: {choose.VARIABLE} names a model"
     return {"id": "tutor"}, f"auto: no language model is configured, {choose.VARIABLE} is not set"
 
 

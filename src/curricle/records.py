@@ -423,6 +423,19 @@ def refuse_unbearable(values: object, where: str = "config", level: int = 0) -> 
         raise ValueRefused(f"{where:.100} = {values!r:.60} holds a character that no file can hold")
 
 
+ID_KEYS = ("id", "of", "fallback")
+"""Keys of a config whose value may name code."""
+
+
+def refuse_odd_names(config: Mapping[str, Any], where: str = "config") -> None:
+    """Refuse a name of a world, designer or agent that is no text: made into one, it could name a file."""
+    for key, value in config.items():
+        if key in ID_KEYS and not isinstance(value, str):
+            raise ValueRefused(f"{where:.200}: {key} = {value!r:.60} is no name; write a text")
+        if isinstance(value, Mapping) and (key in ("world", "designer", "agent") or key.endswith("_options")):
+            refuse_odd_names(value, f"{where}: [{key}]")
+
+
 def _is_bearable(name: str) -> bool:
     return 0 < len(name) <= LONGEST_NAME and name.isprintable()
 

@@ -139,7 +139,7 @@ def _load(kind: type[T], name: str, place: str) -> type[T]:
     except (Exception, SystemExit) as error:  # a plug-in may do anything while it is imported
         raise PluginError(f"{what} cannot be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, kind)):
-        raise PluginError(f"{what} is not a {kind.__name__} class but {found!r}")
+        raise PluginError(f"{what} is not a {kind.__name__} class but {found!r:.100}")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise PluginError(f"{what} lacks {', '.join(f'{method}()' for method in missing)}")
     contract = next(base for base in KINDS if issubclass(kind, base))

@@ -85,6 +85,29 @@ def test_1_an_earlier_step_that_is_whole_is_offered(run, bases):
     refused(curricle("resume", run, "--from-step", 99), "99")
 
 
+@pytest.mark.parametrize("name", ["lock", JOURNAL, "scores.jsonl", "timings.jsonl"])
+def test_1_a_file_with_a_second_name_is_not_written(name, run, tmp_path):
+    os.link(run / name, tmp_path / "backup")
+    before = (tmp_path / "backup").read_bytes()
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write("torn")
+    refused(curricle("resume", run), run / name, "hard link", "copy")
+    assert (tmp_path / "backup").read_bytes() == before
+    assert curricle("verify", run).returncode == 0
+
+
+@pytest.mark.parametrize("length", [-5, 100])
+def test_1_a_marker_that_would_cut_a_line_in_two_cuts_nothing(length, run):
+    """In a journal without hashes, as an earlier version wrote it."""
+    without_hashes(run)
+    text = (run / JOURNAL).read_text()
+    size = (run / "designs.jsonl").stat().st_size
+    (run / JOURNAL).write_text(text.replace(f'"designs.jsonl": {size}', f'"designs.jsonl": {length}'))
+    before = snapshot(run)
+    refused(curricle("resume", run), JOURNAL, "designs.jsonl", f"byte {length}")
+    assert snapshot(run) == before
+
+
 def test_2_a_number_of_350_digits_is_out_of_range_like_any_other(tmp_path):
     plain = {
         "world": {"id": paths.VAULT},
@@ -296,6 +319,34 @@ def test_9_a_foreign_folder_is_no_code(command, where, run, tmp_path, monkeypatc
         assert curricle("resume", run).returncode == 0, "it is known from now on"
 
 
+@pytest.mark.parametrize("words", [["resume"], ["eval"], ["run", "--agent", "random"]], ids=lambda words: words[0])
+def test_9_a_name_that_is_no_text_is_no_way_to_a_file(words, run, tmp_path, monkeypatch):
+    """A list as text begins with a bracket; `..` after that folder, which does not exist, would lead anywhere."""
+    monkeypatch.chdir(tmp_path)
+    (run / "evil.py").write_text(CODE)
+    text = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(text.replace(f'"{paths.VAULT}"', '["/../run/evil.py:World"]'))
+    command, *options = words
+    refused(curricle(command, run / "config.toml" if command == "run" else run, *options), "id", "is no name")
+    assert not (run / "owned").exists()
+
+
+def test_8_no_name_makes_a_line_of_its_own(run, tmp_path):
+    named = run.rename(tmp_path / "run\nerror: forged")
+    (named / "scores.jsonl").write_text("?\n")
+    assert "forged" in refused(curricle("show", named), "scores.jsonl, line 1")
+    text = (named / "config.toml").read_text()
+    (named / "config.toml").write_text(text.replace('"tutor-v1"', '"tutor\\nerror: forged"'))
+    for command in ("show", "designs", "resume"):
+        assert "forged" in refused(curricle(command, named), "[designer]" if command != "resume" else "tutor")
+
+
+def test_9_a_config_of_thousands_of_tables_is_refused(run):
+    text = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(f"{'.'.join('a' * 3_000)} = 1\n{text}")
+    refused(curricle("resume", run), "config.toml", "nested")
+
+
 def test_9_no_key_goes_where_a_foreign_folder_says(tmp_path, monkeypatch):
     skip_without("endpoints")
     monkeypatch.setenv(KEY_ENV, KEY)
@@ -305,6 +356,12 @@ def test_9_no_key_goes_where_a_foreign_folder_says(tmp_path, monkeypatch):
         (tmp_path / "config.toml").write_text(tomli_w.dumps(config.resolve(plain).to_toml()))
         refused(curricle("resume", tmp_path), server.url, KEY_ENV)
         assert not server.requests
+
+
+@pytest.mark.parametrize("words", [["--episodes", 10**20], ["--seeds", 10**11]], ids=lambda words: words[0])
+def test_10_a_test_that_never_ends_is_refused(words, run):
+    done = curricle("eval", run, *words)
+    assert done.returncode in (1, 2) and not done.traceback, done
 
 
 BAD_SETTINGS = [

@@ -4,6 +4,8 @@ Exit codes: 0 done, 1 the run could not go on, 2 the command or config is wrong,
 (and resumable), 130 interrupted and 143 ended by SIGTERM (both resumable).
 """
 
+import errno
+import io
 import logging
 import os
 import signal
@@ -21,6 +23,8 @@ from curricle.run.reading import one_line
 from curricle.scale import ranks
 
 __all__ = ["app", "main"]
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What keeps the output of a command from being written, such as a full disk; the error then names no file."""
 
 
 @app.callback(invoke_without_command=True)
@@ -41,6 +45,9 @@ def main() -> None:
     warned = logging.getLogger("py.warnings")
     warned.addHandler(handler)
     logging.captureWarnings(True)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows few letters is no reason to fail
     is_new = signals.listen()
     signals.begin_work()
     try:
@@ -53,9 +60,9 @@ def main() -> None:
         signals.tell(number)
         sys.exit(128 + number)
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in FULL:
             raise
-        _print_error(f"{error.filename}: {error.strerror}")
+        _print_error(f"{error.filename or 'the output of this command'}: {error.strerror}")
         sys.exit(1)
     except MemoryError as error:
         _print_error(f"memory ran out: {one_line(error)}; choose smaller sizes")
@@ -68,7 +75,7 @@ def main() -> None:
 
 
 def _print_error(text: str, waits: bool = False) -> None:
-    """Print an error in one line; of several ranks, each says which it is."""
+    """Print an error in one line, whatever names it holds; of several ranks, each says which it is."""
     rank = f"rank {os.environ['RANK']}: " if ranks.follows() else ""
     word = ("waiting:", "bold yellow") if waits else ("error:", "bold red")
-    print_message(Text.assemble(rank, word, f" {text}"))
+    print_message(Text.assemble(rank, word, " " + " ".join(text.splitlines())))

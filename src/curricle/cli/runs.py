@@ -171,7 +171,9 @@ def evaluate(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Test seeds, the run's first; else as many as it has.")
     ] = None,
-    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes (or tasks) a seed; else as the run.")] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="Episodes (or tasks) a seed; else as the run.")
+    ] = None,
     knobs: Knobs = None,
     trust: Trust = False,
 ) -> None:

@@ -167,9 +167,13 @@ def _faults(folder: Path, markers: Sequence[Marker], steps: int, data: dict[str,
                 f"{path} is missing, the checkpoint of step {steps}, which is the last of {JOURNAL}; restore the "
                 "folder or the journal from a copy (nothing was changed)"
             )
-    for name, length in marker.lengths.items():
-        if name in TRIMMED and len(data.get(name, b"")) < length:
+    for name in TRIMMED:
+        length = marker.lengths.get(name, 0)
+        content = data.get(name, b"")
+        if len(content) < length:
             yield f"{folder / name} is shorter than its {length} bytes in the journal; {COPY}"
+        elif length < 0 or (length and content[length - 1 : length] != b"\n"):
+            yield f"{folder / JOURNAL}, line {steps}: {folder / name} has no line that ends at byte {length}; {COPY}"
     for name, known in marker.files.items():
         yield from _differs(folder, name, known, data)
 
@@ -239,6 +243,17 @@ def refuse_links(folder: Path) -> None:
         _refuse_other_kind(folder / name, stat.S_ISREG, "plain file")
     for name in FOLDERS:
         _refuse_other_kind(folder / name, stat.S_ISDIR, "folder")
+
+
+def refuse_second_names(folder: Path) -> None:
+    """Refuse to write to a file that has a second name: it may be a backup, or no file of a run at all."""
+    for name in (LOCK, *FINGERPRINTED, *BESIDE):
+        path = folder / name
+        if path.exists() and path.stat().st_nlink > 1:
+            raise RunDamaged(
+                f"{path} has a second name (a hard link), and what is written would change that file, too; copy the "
+                "folder with cp -r and resume the copy"
+            )
 
 
 def _refuse_other_kind(path: Path, fits: Any, what: str) -> None:

@@ -22,7 +22,16 @@ import tomli_w
 
 from curricle.errors import RunBusy, RunDamaged, RunError, RunUnwritable, out_of_memory
 from curricle.records import Design, Exchange, Outcome, Record, Scores
-from curricle.run.checking import UNBORN, Fingerprint, Marker, checkpoints, fingerprints, look, refuse_links
+from curricle.run.checking import (
+    UNBORN,
+    Fingerprint,
+    Marker,
+    checkpoints,
+    fingerprints,
+    look,
+    refuse_links,
+    refuse_second_names,
+)
 from curricle.run.names import (
     BY_HAND,
     CHECKPOINTS,
@@ -66,6 +75,7 @@ class Run:
         self.tensorboard = folder / TENSORBOARD
         self.by_hand = folder / BY_HAND
         refuse_links(folder)  # the lock is written to
+        refuse_second_names(folder)
         self._lock = filelock.FileLock(folder / LOCK, timeout=0)
         try:
             self._lock.acquire()

@@ -52,6 +52,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         table = config.get(section)
         if not isinstance(table, Mapping) or not isinstance(table.get("id"), str):
             raise RunDamaged(f"{path} has no [{section}] with an id; {COPY}")
+        if not table["id"].isprintable():
+            raise RunDamaged(f"{path}: [{section}] id = {table['id']!a:.200} is no name; {COPY}")
     if not isinstance(config.get("schedule"), Mapping):
         raise RunDamaged(f"{path} has no [schedule]; {COPY}")
     if not isinstance(config.get("original", {}), Mapping):

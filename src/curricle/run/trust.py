@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from curricle.errors import RunError
-
-ID_KEYS = ("id", "of", "fallback")
-"""Keys of a config whose value may name code."""
+from curricle.records import ID_KEYS, refuse_odd_names, refuse_unbearable
 
 
 def state_folder() -> Path:
@@ -42,6 +40,8 @@ def remember(config: Mapping[str, Any]) -> None:
 
 def check(config: Mapping[str, Any], folder: Path, trust: bool = False, advice: str = "add --trust") -> None:
     """Refuse a run folder's config that names what this user never named; `trust` takes it, and remembers it."""
+    refuse_unbearable(config)
+    refuse_odd_names(config)
     if trust:
         remember(config)
         return
@@ -69,8 +69,8 @@ def _named(table: Mapping[str, Any]) -> Iterator[str]:
                 yield f"code {Path(place).resolve()}"
             elif place.partition(".")[0] != "curricle":
                 yield f"code {place}{_origin(place)}"
-    if table.get("key_env") and table.get("base_url"):
-        yield f"key {table['base_url']} (for the key in {table['key_env']})"
+    if table.get("key_env"):
+        yield f"key {table.get('base_url') or 'the usual address'} (for the key in {table['key_env']})"
 
 
 def _origin(module: str) -> str:
