@@ -29,6 +29,7 @@ KINDS: dict[type, str] = {World: "worlds", Designer: "designers", Agent: "agents
 BUILT_IN: dict[str, dict[str, str]] = {
     "worlds": {
         "crafter-v1": "curricle.worlds.crafter:Crafter",
+        "heist-v1": "curricle.worlds.heist:Heist",
         "reasoning-v1": "curricle.worlds.text.reasoning.world:Reasoning",
         "textworld-v1": "curricle.worlds.text.textworld.world:Games",
         "tools-v1": "curricle.worlds.text.tools.world:Tools",

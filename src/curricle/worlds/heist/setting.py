@@ -5,11 +5,11 @@
 """
 
 import functools
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from curricle.setting import Setting, knob
 from curricle.worlds.heist.game import rules as r
@@ -46,6 +46,12 @@ class HeistSetting(Setting):
     partial_view: bool = knob(False, "The player sees only the 8 x 8 cells around it.", harder="up")
     time_limit: int = knob(r.LENGTH, "Steps after which an episode ends.", ge=50, le=r.LENGTH, harder="down")
     speed: float = knob(1.0, "How fast the player is.", ge=0.5, le=2.0)
+
+    @field_validator("maze_size", "keys", "doors_before_gem", mode="before")
+    @classmethod
+    def _as_word(cls, value: Any) -> Any:
+        """A number may be given as a number."""
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -28,8 +28,7 @@ _EPISODE = [
     ("step", "i4"),
     ("world", "i4"),  # cells a side
     ("maze", "i4"),
-    ("background", "i4"),  # which picture of a floor, and which part of it
-    ("background_x", "f4"),
+    ("background", "i4"),  # which picture of a floor
     ("ties", "u1", -(-r.LENGTH // 8)),  # a bit a step: which direction is first where both are as good
 ]
 _PLAYER = [

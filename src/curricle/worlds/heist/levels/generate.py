@@ -134,9 +134,9 @@ def generate(s: Any, w: Any) -> None:
     """Make the level of `s.level`."""
     seed_stream(w.stream, s.level)
     s.world = s.knobs.world
-    s.background_x = draw_share(w.stream)
+    next_word(w.stream)  # which part of a floor is seen, which matters for pictures that are not square
     s.background = draw(w.stream, r.BACKGROUNDS)
-    next_word(w.stream)  # Procgen draws a place for the player here, which no game of this kind uses
+    next_word(w.stream)  # a place for the player, which Heist does not use
     next_word(w.stream)
     for attempt in range(TRIES):
         if _try_level(s, w, attempt == TRIES - 1):
