@@ -95,9 +95,9 @@ def with_procgen(job: dict[str, Any]) -> dict[str, Any]:
     env = ProcgenGym3Env(
         num=1,
         env_name="heist",
-        num_levels=0 if job["mode"] == "exploration" else 1,
+        num_levels=1,
         start_level=job["level_seed"],
-        distribution_mode=job["mode"],
+        distribution_mode="hard" if job["mode"] == "exploration" else job["mode"],
     )
     env.observe()
     first, doors = state_of(env.callmethod("get_state")[0], None)

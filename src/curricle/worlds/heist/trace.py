@@ -38,6 +38,11 @@ class TracePlayer:
         self._scratch: Any = np.zeros(1, SCRATCH)[0]
         self._doors = list[int]()
 
+    @property
+    def state(self) -> Any:
+        """The environment's record, as kernels know it."""
+        return self._s
+
     def reset(self, level_seed: int) -> dict[str, Any]:
         """Begin a level; returns its first state."""
         if not 0 <= level_seed < 2**31:

@@ -21,8 +21,14 @@ from curricle.worlds.heist.observe.images import own_pictures, pictures_from
 
 View = Literal["state", "symbols", "pixels"]
 PLAYING, SOLVED, TIMED_OUT = range(3)
+BEGIN, PLAY, RENEW, GO_ON = range(4)
+"""Orders: begin an episode where the mask says, play a step, follow what ended by its next episode, both of these."""
 ALL_LEVELS: Final = 2**31 - 1
 """Procgen draws a level's seed from so many numbers, if it is not told which."""
+
+
+RESULT: Final = np.dtype([("reward", "f8"), ("end", "u1"), ("skills", "u1", len(r.SKILLS))])
+"""What came of a step."""
 
 
 class Board(NamedTuple):
@@ -30,13 +36,12 @@ class Board(NamedTuple):
 
     mask: NDArray[Any]
     actions: NDArray[Any]
-    rewards: NDArray[Any]
-    ends: NDArray[Any]
-    skills: NDArray[Any]
+    results: NDArray[Any]
     observed: NDArray[Any]
     final: NDArray[Any]
     symbols: bool
     canvas: Any
+    """`frames.Canvas`, or None where nothing is drawn."""
     scratch: Any
 
 
@@ -51,41 +56,45 @@ def _observe(s: Any, i: int, b: Any, p: Any) -> None:
 @kernel
 def _begin(s: Any, i: int, b: Any, p: Any) -> None:
     reset(s, b.scratch)
-    b.canvas.drawn[i] = STALE
+    if p is not None:
+        b.canvas.drawn[i] = STALE
     _observe(s, i, b, p)
 
 
 @kernel
-def _begin_masked(states: Any, b: Any, p: Any) -> None:
-    """Begin a new episode where the mask says."""
-    for i in range(len(states)):
-        if b.mask[i]:
-            _begin(states[i], i, b, p)
+def _play(s: Any, i: int, b: Any, p: Any) -> None:
+    result = b.results[i]
+    result.reward = step(s, b.actions[i])
+    result.end = PLAYING
+    if is_solved(s):
+        result.end = SOLVED
+    elif is_over(s):
+        result.end = TIMED_OUT
+    for k in range(len(r.SKILLS)):
+        result.skills[k] = s.skills[k]
+    _observe(s, i, b, p)
 
 
 @kernel
-def _play(states: Any, b: Any, p: Any) -> None:
-    """Play one step everywhere."""
+def _renew(s: Any, i: int, b: Any, p: Any) -> None:
+    if b.results[i].end != PLAYING:
+        b.final[i] = b.observed[i]
+        _begin(s, i, b, p)
+
+
+@kernel
+def _follow(order: int, states: Any, b: Any, p: Any) -> None:
+    """Carry out an order everywhere."""
     for i in range(len(states)):
         s = states[i]
-        b.rewards[i] = step(s, b.actions[i])
-        b.ends[i] = PLAYING
-        if is_solved(s):
-            b.ends[i] = SOLVED
-        elif is_over(s):
-            b.ends[i] = TIMED_OUT
-        for k in range(len(r.SKILLS)):
-            b.skills[i, k] = s.skills[k]
-        _observe(s, i, b, p)
-
-
-@kernel
-def _renew(states: Any, b: Any, p: Any) -> None:
-    """Follow what ended with the next episode."""
-    for i in range(len(states)):
-        if b.ends[i] != PLAYING:
-            b.final[i] = b.observed[i]
-            _begin(states[i], i, b, p)
+        if order == BEGIN:
+            if b.mask[i]:
+                _begin(s, i, b, p)
+            continue
+        if order != RENEW:
+            _play(s, i, b, p)
+        if order != PLAY:
+            _renew(s, i, b, p)
 
 
 class Engine:
@@ -113,28 +122,27 @@ class Engine:
         self._board = Board(
             mask=np.zeros(count, np.bool_),
             actions=np.zeros(count, np.int64),
-            rewards=np.zeros(count),
-            ends=np.zeros(count, np.uint8),
-            skills=np.zeros((count, len(r.SKILLS)), np.bool_),
+            results=np.zeros(count, RESULT),
             observed=np.zeros((count, *shapes[view]), np.uint8),
             final=np.zeros((count, *shapes[view]), np.uint8),
             symbols=view == "symbols",
-            canvas=canvas_of(count, size if view == "pixels" else 0),
+            canvas=canvas_of(count, size) if view == "pixels" else None,
             scratch=np.zeros(1, SCRATCH)[0],
         )
         self._pictures: Any = None
         if view == "pixels":
             self._pictures = pictures_from(pictures) if pictures else own_pictures()
-        self.rewards = self._board.rewards
-        self.ends = self._board.ends
-        self.skills = self._board.skills
+        results = self._board.results
+        self.rewards = results["reward"]
+        self.ends = results["end"]
+        self.skills = results["skills"].view(np.bool_)
         self.observed = self._board.observed
         self.final = self._board.final
 
     def reset(self, mask: NDArray[np.bool_] | None = None) -> None:
         """Begin a new episode, everywhere or where the mask says."""
         self._board.mask[:] = True if mask is None else mask
-        _begin_masked(self.states, self._board, self._pictures)
+        _follow(BEGIN, self.states, self._board, self._pictures)
 
     def play(self, actions: NDArray[np.int64], renew: bool = False) -> None:
         """Play one step; results are in `observed`, `rewards`, `ends` and `skills`.
@@ -142,18 +150,17 @@ class Engine:
         With `renew`, what ended is followed by the next episode at once.
         """
         self._board.actions[:] = actions
-        _play(self.states, self._board, self._pictures)
-        if renew:
-            self.renew()
+        _follow(GO_ON if renew else PLAY, self.states, self._board, self._pictures)
 
     def renew(self) -> None:
         """Follow every episode that ended with the next one; `final` keeps its last observation."""
-        _renew(self.states, self._board, self._pictures)
+        _follow(RENEW, self.states, self._board, self._pictures)
 
     def restore(self, states: NDArray[Any]) -> None:
         """Go on from other records."""
         self.states[:] = states
-        self._board.canvas.drawn[:] = STALE
+        if self._board.canvas is not None:
+            self._board.canvas.drawn[:] = STALE
 
     def close(self) -> None:
         """Nothing is open."""

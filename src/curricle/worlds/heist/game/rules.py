@@ -46,6 +46,8 @@ CORNER: Final = RADIUS * np.float32(0.98)
 """Where the four corners are that walls stop."""
 MARGIN: Final = np.float32(-0.001)
 """A door stops a player that is this much inside of it."""
+NEAR: Final = np.float32(3)
+"""Cells beyond which no step, not even one of a fast player, meets a door."""
 DEEPEST: Final = 5
 """How often in a row doors may push a player."""
 

@@ -36,10 +36,23 @@ def reset(s: Any, w: Any) -> None:
 
 
 @kernel
-def _is_wall(s: Any, x: np.float32, y: np.float32) -> bool:
-    if x < 0 or y < 0:
+def _is_in_wall(s: Any, x: np.float32, y: np.float32) -> bool:
+    """Whether one of the player's corners is in a wall."""
+    left = x - r.CORNER
+    low = y - r.CORNER
+    if left < 0 or low < 0:
         return True
-    return bool(s.cells[int(y) + PAD, int(x) + PAD] == r.WALL)
+    column = int(left) + PAD
+    row = int(low) + PAD
+    right = int(x + r.CORNER) + PAD
+    high = int(y + r.CORNER) + PAD
+    if s.cells[row, column] == r.WALL:
+        return True
+    if right != column and s.cells[row, right] == r.WALL:
+        return True
+    if high == row:
+        return False
+    return bool(s.cells[high, column] == r.WALL or s.cells[high, right] == r.WALL)
 
 
 @kernel
@@ -47,12 +60,7 @@ def _walls_stop(s: Any, vx: np.float32, vy: np.float32) -> bool:
     """Move until a wall; returns whether there is one."""
     x = s.x + vx
     y = s.y + vy
-    blocked = (
-        _is_wall(s, x - r.CORNER, y - r.CORNER)
-        or _is_wall(s, x - r.CORNER, y + r.CORNER)
-        or _is_wall(s, x + r.CORNER, y - r.CORNER)
-        or _is_wall(s, x + r.CORNER, y + r.CORNER)
-    )
+    blocked = _is_in_wall(s, x, y)
     if blocked:
         if vx != 0:
             x = np.floor(x + r.RADIUS) - r.RADIUS if vx > 0 else np.ceil(x - r.RADIUS) + r.RADIUS
@@ -125,13 +133,25 @@ def _push_out(s: Any, across: bool) -> None:
 
 
 @kernel
-def _move(s: Any, vx: np.float32, vy: np.float32) -> bool:
+def _is_near_door(s: Any) -> bool:
+    """Whether a closed door without its key is so near that this step may meet it."""
+    for i in range(s.items):
+        if s.kind[i] != r.DOOR or s.gone[i] or s.held[s.number[i]]:
+            continue
+        if abs(s.x - s.item_x[i]) < r.NEAR and abs(s.y - s.item_y[i]) < r.NEAR:
+            return True
+    return False
+
+
+@kernel
+def _move(s: Any, vx: np.float32, vy: np.float32, near_door: bool) -> bool:
     """Move along one axis; returns whether something is in the way."""
     blocked = _walls_stop(s, vx, vy)
-    for i in range(s.items):
-        if _is_in_door(s, i):
-            _push_out(s, vx != 0)
-            return True
+    if near_door:
+        for i in range(s.items):
+            if _is_in_door(s, i):
+                _push_out(s, vx != 0)
+                return True
     return blocked
 
 
@@ -155,16 +175,17 @@ def _walk(s: Any, dx: int, dy: int) -> None:
     parts = max(4, int(4 * np.sqrt(s.vx * s.vx + s.vy * s.vy)))
     part = np.float32(1.0 / parts)
     x_first = _x_is_first(s, dx, dy)
+    near_door = _is_near_door(s)
     none = np.float32(0)
     free_x = 0
     free_y = 0
     for _ in range(parts):
         if x_first:
-            blocked_x = _move(s, s.vx * part, none)
-            blocked_y = _move(s, none, s.vy * part)
+            blocked_x = _move(s, s.vx * part, none, near_door)
+            blocked_y = _move(s, none, s.vy * part, near_door)
         else:
-            blocked_y = _move(s, none, s.vy * part)
-            blocked_x = _move(s, s.vx * part, none)
+            blocked_y = _move(s, none, s.vy * part, near_door)
+            blocked_x = _move(s, s.vx * part, none, near_door)
         free_x += not blocked_x
         free_y += not blocked_y
         if blocked_x and blocked_y:

@@ -16,9 +16,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from curricle.worlds.crafter.engine.simd import move8
 from curricle.worlds.heist.engine.compile import kernel
 from curricle.worlds.heist.game import rules as r
-from curricle.worlds.heist.game.state import PAD
+from curricle.worlds.heist.game.state import PAD, SIDE
 
 SPAN: Final = 2 * PAD + 1
 CELLS: Final = SPAN * SPAN
@@ -56,12 +57,20 @@ def in_sight(s: Any, x: int, y: int) -> bool:
 
 @kernel
 def _write_cells(s: Any, out: Any, home_x: int, home_y: int) -> None:
+    cells = s.cells.reshape(-1)
     for row in range(SPAN):
-        y = home_y + PAD - row
+        start = (home_y + 2 * PAD - row) * SIDE + home_x
+        move8(out, row * SPAN, cells, start)
+        for column in range(8, SPAN):
+            out[row * SPAN + column] = cells[start + column]
+
+
+@kernel
+def _hide_cells(s: Any, out: Any, home_x: int, home_y: int) -> None:
+    """Write over what a partial view leaves out."""
+    for row in range(SPAN):
         for column in range(SPAN):
-            x = home_x - PAD + column
-            out[row * SPAN + column] = s.cells[y + PAD, x + PAD]
-            if s.knobs.centred and not in_sight(s, x, y):
+            if not in_sight(s, home_x - PAD + column, home_y + PAD - row):
                 out[row * SPAN + column] = OUT_OF_SIGHT
 
 
@@ -96,6 +105,8 @@ def write_symbols(s: Any, out: NDArray[np.uint8]) -> None:
     home_x = int(s.x)
     home_y = int(s.y)
     _write_cells(s, out, home_x, home_y)
+    if s.knobs.centred:
+        _hide_cells(s, out, home_x, home_y)
     _write_places(s, out, home_x, home_y)
     for number in range(r.MOST_KEYS):
         out[HELD + number] = s.held[number]
