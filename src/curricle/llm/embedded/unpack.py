@@ -12,8 +12,9 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
-from curricle.llm.embedded.weights import cache, sha256
+from curricle.llm.embedded.weights import sha256
 from curricle.llm.extras import needed
+from curricle.wheels import cache
 
 
 def unpacked(path: Path) -> Path:

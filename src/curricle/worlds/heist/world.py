@@ -17,6 +17,7 @@ from curricle.setting import Setting as AnySetting
 from curricle.world import VectorWorld
 from curricle.worlds.heist.env import HeistVector
 from curricle.worlds.heist.game.rules import SKILLS
+from curricle.worlds.heist.observe.fetch import stock
 from curricle.worlds.heist.setting import HeistSetting
 
 GUIDE = """
@@ -65,7 +66,9 @@ class HeistOptions(records.Options):
     observation: Literal["symbols", "pixels", "text"] = Field("symbols", description="What the agent sees.")
     size: int = Field(64, ge=23, le=1024, description="Side of a frame in pixels.")
     pictures: str = Field(
-        "", description="Folder with Procgen's pictures (see `curricle data heist`); empty means our own."
+        "own",
+        description="What frames are drawn with: our own pictures; those of procgen (get them with `curricle data "
+        "heist`); or a folder that has Procgen's assets.",
     )
     levels: int = Field(0, ge=0, le=2**31 - 1, description="Number of levels, Procgen's num_levels; 0 means all.")
     first_level: int = Field(0, ge=0, le=2**31 - 1, description="The first of them, Procgen's start_level.")
@@ -113,7 +116,7 @@ class Heist(VectorWorld):
             fitting,
             o.observation,
             size=o.size,
-            pictures=Path(o.pictures).expanduser() if o.pictures else None,
+            pictures=_folder(o.pictures),
             levels=o.levels,
             first_level=o.first_level,
         )
@@ -125,3 +128,10 @@ class Heist(VectorWorld):
     def headline(self, rates: Mapping[str, float]) -> float:
         """How often the gem is reached, in percent."""
         return 100 * rates.get(SKILLS[-1], 0.0)
+
+
+def _folder(pictures: str) -> Path | None:
+    """The folder of the pictures that the options name; None for our own."""
+    if pictures == "own":
+        return None
+    return stock() if pictures == "procgen" else Path(pictures).expanduser()
