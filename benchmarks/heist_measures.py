@@ -62,7 +62,7 @@ def engine(view: str) -> Engine:
     made.states["upcoming"] = knobs_of(HeistSetting())[0]
     made.states["seed"] = np.arange(COUNT)
     made.reset()
-    made.play(np.zeros(COUNT, np.int64), renew=True)
+    made.step(np.zeros(COUNT, np.int64), reset_ended=True)
     return made
 
 
@@ -72,7 +72,7 @@ def ours(made: Engine, seconds: float) -> float:
     calls = 0
     began = time.perf_counter()
     while time.perf_counter() - began < seconds:
-        made.play(actions[calls % 100], renew=True)
+        made.step(actions[calls % 100], reset_ended=True)
         calls += 1
     return calls * COUNT / (time.perf_counter() - began)
 

@@ -26,10 +26,10 @@ def fuzz(steps: int, view: Any, seed: int, count: int = 32) -> None:
     for step in range(steps // count):
         actions = rng.integers(r.ACTIONS, size=count)
         actions[0] = next_action(engine.states[0])
-        engine.play(actions)
+        engine.step(actions)
         for i in np.flatnonzero(engine.ends):
             engine.states["upcoming"][i] = knobs_of(HeistSetting.sample(rng))[0]
-        engine.renew()
+        engine.reset_ended()
         if step % 50 == 0:
             check(engine.states)
     assert set(np.unique(engine.rewards)) <= {0.0, r.REWARD}

@@ -53,7 +53,7 @@ def solve(engine: Engine, most: int = 1000) -> np.ndarray:
     """Let the solver play; returns in which environments it reached the gem."""
     solved = np.zeros(len(engine.states), np.bool_)
     for _ in range(most):
-        engine.play(np.array([next_action(s) for s in engine.states]))
+        engine.step(np.array([next_action(s) for s in engine.states]))
         solved |= engine.ends == SOLVED
         if solved.all():
             break
@@ -106,7 +106,7 @@ def test_doors_before_the_gem(doors: int) -> None:
     engine = begun(32, keys="3", doors_before_gem=str(doors), maze_size="11")
     opened = np.zeros(32, int)
     for _ in range(1000):
-        engine.play(np.array([next_action(s) for s in engine.states]))
+        engine.step(np.array([next_action(s) for s in engine.states]))
         for i in np.flatnonzero(engine.ends == SOLVED):
             opened[i] = max(opened[i], 1 + engine.skills[i, r.OPEN : r.REACH].sum())
         for s in engine.states:
@@ -141,14 +141,14 @@ def test_distances() -> None:
 def test_time_limit_and_speed() -> None:
     engine = begun(4, time_limit=50)
     for step in range(1, 51):
-        engine.play(np.full(4, r.REST))
+        engine.step(np.full(4, r.REST))
         assert ((engine.ends != 0) == (step == 50)).all()
     went = []
     for speed in (0.5, 1.0, 2.0):
         engine = begun(64, speed=speed, world_size=23, maze_size="23", keys="0")
         before = engine.states["x"].copy()
         for _ in range(3):
-            engine.play(np.full(64, 7))
+            engine.step(np.full(64, 7))
         went.append(float((engine.states["x"] - before).max()))
     assert went[0] * 1.9 < went[1] < went[2] / 1.9
 

@@ -36,17 +36,17 @@ class Engine(Protocol):
     def reset(self, mask: NDArray[np.bool_] | None = None) -> None:
         """Begin a new episode, everywhere or where the mask says."""
 
-    def play(self, actions: NDArray[np.int64], renew: bool = False) -> None:
-        """Play one step; with `renew`, what ended is followed by the next episode at once."""
+    def step(self, actions: NDArray[np.int64], reset_ended: bool = False) -> None:
+        """Play one step; with `reset_ended`, the next episode begins at once where one ended."""
 
-    def renew(self) -> None:
-        """Follow every episode that ended with the next one; `final` keeps its last observation."""
+    def reset_ended(self) -> None:
+        """Begin the next episode where one ended; `final` keeps the last observation of the one before."""
 
     def restore(self, states: NDArray[Any]) -> None:
         """Go on from other records."""
 
     def close(self) -> None:
-        """Let threads go, if there are any."""
+        """End the threads, if there are any."""
 
 
 class EngineVector(WorldVector):
@@ -114,21 +114,21 @@ class EngineVector(WorldVector):
         return self._observed(), {"skills": self.engine.skills.copy()}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Play one step everywhere; what ends is started again at once."""
+        """Play one step everywhere; where an episode ends, the next one begins at once."""
         engine = self.engine
         actions = np.asarray(actions, np.int64)
         most = int(self.single_action_space.n) - 1  # type: ignore[attr-defined]
         if actions.shape != (self.num_envs,) or actions.min() < 0 or actions.max() > most:
             raise UsageError(f"{self.num_envs} actions from 0 to {most} are needed, not {actions!r}")
         as_text = self.observation == "text"  # written from the record, so before the next episode takes its place
-        engine.play(actions, renew=self.autoreset and not as_text)
+        engine.step(actions, reset_ended=self.autoreset and not as_text)
         info: dict[str, Any] = {"skills": engine.skills.copy()}
         ended = engine.ends != PLAYING
         if self.autoreset and ended.any():
-            info["final_obs"] = self._texts() if as_text else self._own(engine.final)
+            info["final_obs"] = self._texts() if as_text else self._given(engine.final)
             info["_final_obs"] = ended
             if as_text:
-                engine.renew()
+                engine.reset_ended()
         terminated = engine.ends == TERMINATED
         return self._observed(), engine.rewards.copy(), terminated, engine.ends == TRUNCATED, info
 
@@ -146,7 +146,7 @@ class EngineVector(WorldVector):
         return self.describe(self.engine.states[index])
 
     def close(self, **kwargs: Any) -> None:
-        """Let the threads go."""
+        """End the threads."""
         self.engine.close()
 
     def _seed(self, seed: int | Sequence[int | None] | None, mask: NDArray[np.bool_]) -> None:
@@ -169,9 +169,9 @@ class EngineVector(WorldVector):
                 self.engine.states["episode"][index] = 0
 
     def _observed(self) -> Any:
-        return self._texts() if self.observation == "text" else self._own(self.engine.observed)
+        return self._texts() if self.observation == "text" else self._given(self.engine.observed)
 
-    def _own(self, array: NDArray[Any]) -> NDArray[Any]:
+    def _given(self, array: NDArray[Any]) -> NDArray[Any]:
         return array.copy() if self.copies else array
 
     def _texts(self) -> tuple[str, ...]:
@@ -209,5 +209,5 @@ class EngineEnv(gymnasium.Env[Any, Any]):
         return self.vector.text(0) if self.render_mode == "ansi" else self.vector.picture(0, self.render_size)
 
     def close(self) -> None:
-        """Let the threads go."""
+        """End the threads."""
         self.vector.close()

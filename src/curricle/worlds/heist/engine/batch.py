@@ -1,7 +1,7 @@
-"""Engine: a batch of environments, and the calls that move them all.
+"""Engine: a batch of environments, and the calls that step and reset them.
 
-State is one array of records. `play` steps, `renew` follows what ended with the next episode. The first call compiles,
-which takes about half a minute once; after that kernels come from numba's cache on disk.
+State is one array of records. The first call compiles the kernels, which takes about half a minute; numba then keeps
+them in its cache on disk.
 """
 
 from pathlib import Path
@@ -21,18 +21,18 @@ from curricle.worlds.heist.observe.images import own_pictures, pictures_from
 
 View = Literal["state", "symbols", "pixels"]
 PLAYING, SOLVED, TIMED_OUT = range(3)
-BEGIN, PLAY, RENEW, GO_ON = range(4)
-"""Orders: begin an episode where the mask says, play a step, follow what ended by its next episode, both of these."""
+RESET, STEP, RESET_ENDED, STEP_AND_RESET_ENDED = range(4)
+"""Commands: begin an episode where the mask says; play a step; begin the next episode where one ended; the last two."""
 ALL_LEVELS: Final = 2**31 - 1
 """Procgen draws a level's seed from so many numbers, if it is not told which."""
 
 
 RESULT: Final = np.dtype([("reward", "f8"), ("end", "u1"), ("skills", "u1", len(r.SKILLS))])
-"""What came of a step."""
+"""The result of a step."""
 
 
-class Board(NamedTuple):
-    """What the environments of an engine share: what they are told, and what came of it."""
+class Buffers(NamedTuple):
+    """The arrays that the environments of an engine share: inputs, results, and memory to work in."""
 
     mask: NDArray[Any]
     actions: NDArray[Any]
@@ -54,7 +54,7 @@ def _observe(s: Any, i: int, b: Any, p: Any) -> None:
 
 
 @kernel
-def _begin(s: Any, i: int, b: Any, p: Any) -> None:
+def _reset(s: Any, i: int, b: Any, p: Any) -> None:
     reset(s, b.scratch)
     if p is not None:
         b.canvas.drawn[i] = STALE
@@ -62,7 +62,7 @@ def _begin(s: Any, i: int, b: Any, p: Any) -> None:
 
 
 @kernel
-def _play(s: Any, i: int, b: Any, p: Any) -> None:
+def _step(s: Any, i: int, b: Any, p: Any) -> None:
     result = b.results[i]
     result.reward = step(s, b.actions[i])
     result.end = PLAYING
@@ -76,29 +76,29 @@ def _play(s: Any, i: int, b: Any, p: Any) -> None:
 
 
 @kernel
-def _renew(s: Any, i: int, b: Any, p: Any) -> None:
+def _reset_ended(s: Any, i: int, b: Any, p: Any) -> None:
     if b.results[i].end != PLAYING:
         b.final[i] = b.observed[i]
-        _begin(s, i, b, p)
+        _reset(s, i, b, p)
 
 
 @kernel
-def _follow(order: int, states: Any, b: Any, p: Any) -> None:
-    """Carry out an order everywhere."""
+def _run(command: int, states: Any, b: Any, p: Any) -> None:
+    """Carry out a command everywhere."""
     for i in range(len(states)):
         s = states[i]
-        if order == BEGIN:
+        if command == RESET:
             if b.mask[i]:
-                _begin(s, i, b, p)
+                _reset(s, i, b, p)
             continue
-        if order != RENEW:
-            _play(s, i, b, p)
-        if order != PLAY:
-            _renew(s, i, b, p)
+        if command != RESET_ENDED:
+            _step(s, i, b, p)
+        if command != STEP:
+            _reset_ended(s, i, b, p)
 
 
 class Engine:
-    """Environments of one view ("state", "symbols" or "pixels"), moved together.
+    """Environments of one view ("state", "symbols" or "pixels"), stepped together.
 
     `pictures` is a folder with Procgen's pictures; without one, frames are drawn with our own. Levels are drawn from
     `levels` numbers that begin with `first_level`, as Procgen's `num_levels` and `start_level` say; 0 means all.
@@ -119,7 +119,7 @@ class Engine:
         self.states["level_count"] = levels or ALL_LEVELS
         self.states["first_level"] = first_level if levels else 0
         shapes: dict[View, tuple[int, ...]] = {"state": (0,), "symbols": (symbols.WIDTH,), "pixels": (size, size, 3)}
-        self._board = Board(
+        self._buffers = Buffers(
             mask=np.zeros(count, np.bool_),
             actions=np.zeros(count, np.int64),
             results=np.zeros(count, RESULT),
@@ -132,35 +132,35 @@ class Engine:
         self._pictures: Any = None
         if view == "pixels":
             self._pictures = pictures_from(pictures) if pictures else own_pictures()
-        results = self._board.results
+        results = self._buffers.results
         self.rewards = results["reward"]
         self.ends = results["end"]
         self.skills = results["skills"].view(np.bool_)
-        self.observed = self._board.observed
-        self.final = self._board.final
+        self.observed = self._buffers.observed
+        self.final = self._buffers.final
 
     def reset(self, mask: NDArray[np.bool_] | None = None) -> None:
         """Begin a new episode, everywhere or where the mask says."""
-        self._board.mask[:] = True if mask is None else mask
-        _follow(BEGIN, self.states, self._board, self._pictures)
+        self._buffers.mask[:] = True if mask is None else mask
+        _run(RESET, self.states, self._buffers, self._pictures)
 
-    def play(self, actions: NDArray[np.int64], renew: bool = False) -> None:
+    def step(self, actions: NDArray[np.int64], reset_ended: bool = False) -> None:
         """Play one step; results are in `observed`, `rewards`, `ends` and `skills`.
 
-        With `renew`, what ended is followed by the next episode at once.
+        With `reset_ended`, the next episode begins at once where one ended.
         """
-        self._board.actions[:] = actions
-        _follow(GO_ON if renew else PLAY, self.states, self._board, self._pictures)
+        self._buffers.actions[:] = actions
+        _run(STEP_AND_RESET_ENDED if reset_ended else STEP, self.states, self._buffers, self._pictures)
 
-    def renew(self) -> None:
-        """Follow every episode that ended with the next one; `final` keeps its last observation."""
-        _follow(RENEW, self.states, self._board, self._pictures)
+    def reset_ended(self) -> None:
+        """Begin the next episode where one ended; `final` keeps the last observation of the one before."""
+        _run(RESET_ENDED, self.states, self._buffers, self._pictures)
 
     def restore(self, states: NDArray[Any]) -> None:
         """Go on from other records."""
         self.states[:] = states
-        if self._board.canvas is not None:
-            self._board.canvas.drawn[:] = STALE
+        if self._buffers.canvas is not None:
+            self._buffers.canvas.drawn[:] = STALE
 
     def close(self) -> None:
-        """Nothing is open."""
+        """There is nothing to close."""
