@@ -22,11 +22,13 @@ class HeistSetting(Setting):
     """How a level of Heist is made and what the player starts with."""
 
     world_size: int = knob(_HARD, "Side of the square world in cells.", ge=5, le=r.LARGEST, harder="up")
-    maze_size: Literal["any", "5", "7", "9", "11", "13", "15", "17", "19", "21", "23"] = knob(
-        "any", "Side of the maze in cells; any draws it anew for each level, up to the world's."
+    maze_size: Literal["5", "7", "9", "any", "11", "13", "15", "17", "19", "21", "23"] = knob(
+        "any", "Side of the maze in cells; any draws it anew for each level, up to the world's.", harder="up"
     )
-    keys: Literal["by maze", "any", "0", "1", "2", "3"] = knob(
-        "by maze", "Number of keys, each with its door; by maze: more in larger mazes; any: 0 to 3 at random."
+    keys: Literal["0", "1", "any", "2", "by maze", "3"] = knob(
+        "by maze",
+        "Number of keys, each with its door; by maze: more in larger mazes; any: 0 to 3 at random.",
+        harder="up",
     )
     doors_before_gem: Literal["0", "1", "2", "all"] = knob(
         "all", "How many doors have to be opened on the way to the gem.", harder="up"
@@ -45,7 +47,7 @@ class HeistSetting(Setting):
     )
     partial_view: bool = knob(False, "The player sees only the 8 x 8 cells around it.", harder="up")
     time_limit: int = knob(r.LENGTH, "Steps after which an episode ends.", ge=50, le=r.LENGTH, harder="down")
-    speed: float = knob(1.0, "How fast the player is.", ge=0.5, le=2.0)
+    speed: float = knob(1.0, "How fast the player is.", ge=0.5, le=2.0, harder="down")
 
     @field_validator("maze_size", "keys", "doors_before_gem", mode="before")
     @classmethod
