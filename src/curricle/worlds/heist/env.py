@@ -99,9 +99,19 @@ class HeistEnv(EngineEnv):
         *,
         size: int = 64,
         pictures: Path | None = None,
+        levels: int = 0,
+        first_level: int = 0,
         render_mode: str | None = None,
         render_size: tuple[int, int] = (512, 512),
     ) -> None:
         self.setting = setting if isinstance(setting, HeistSetting) else HeistSetting.of(setting or {})
-        vector = HeistVector([self.setting], observation, size=size, pictures=pictures, autoreset=False)
+        vector = HeistVector(
+            [self.setting],
+            observation,
+            size=size,
+            pictures=pictures,
+            levels=levels,
+            first_level=first_level,
+            autoreset=False,
+        )
         super().__init__(vector, render_mode, render_size)
