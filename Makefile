@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 CORE := .venv-core
 
-.PHONY: demo test quick core lint hooks format clean
+.PHONY: demo test quick entered core siege lint hooks format clean
 
 demo: $(READY)  ## EnvGen's whole schedule in Crafter, from symbols, in minutes: the table of skills over cycles
 	$(BIN)/curricle run crafter
@@ -16,15 +16,22 @@ test: $(READY)  ## all tests
 quick: $(READY)  ## the tests that take a moment: every module in 3 minutes on two cores
 	$(BIN)/pytest -m "not slow"
 
+entered: $(READY)  ## the modules that no fast test enters
+	$(BIN)/python scripts/entered.py
+
 core: $(CORE)/ready  ## the tests that need no extra, where none is installed; the others skip themselves
 	$(CORE)/bin/pytest
 
-lint: $(READY)  ## style, spelling, types and the direction of imports
+siege: $(READY)  ## the long campaign of kills, bad replies, damage and engine steps; SCALE=0.01 for a hundredth of it
+	$(BIN)/python tests/hostile/siege.py --scale $(or $(SCALE),1)
+
+lint: $(READY)  ## style, spelling, types, the direction of imports and the shape of the code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/shape.py
 
 hooks: $(READY)  ## check style, spelling and types before each commit
 	$(BIN)/pre-commit install

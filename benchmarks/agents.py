@@ -2,9 +2,9 @@
 
     python benchmarks/agents.py [--view symbols] [--seconds 20] [--json] [--profile]
 
-Prints, for symbols and for pixels, steps/s end to end (world, network and update together) and the share of each in
-lane 0, beside a GPU in all lanes, next to Stable-Baselines3's PPO on the reference `crafter` from pixels in the same
-run, where it is installed (the extra `benchmarks`).
+Prints, for symbols and for pixels, steps/s end to end (world, network and update together) and the share of each in the
+time of the leader, next to Stable-Baselines3's PPO on the reference `crafter` from pixels in the same run, where it is
+installed (the extra `benchmarks`).
 On a CPU pixels are learnt with a small network (`--set channels=[64,128,128] blocks=2` for the papers'), on a GPU with
 the papers'. With `--json` the last line is one object: symbols and pixels, each with steps_per_s, reference and ratio.
 `--profile` adds, on a GPU, the kernels of two more rollouts by the time they take.
@@ -23,7 +23,7 @@ import torch
 from profiles import kernels
 
 from curricle.agents.ppo import agent as ppo
-from curricle.agents.ppo.lane import Lane, Turns
+from curricle.agents.ppo.actors import Actor
 from curricle.worlds.crafter.world import Crafter
 
 CPU = {
@@ -37,7 +37,7 @@ THREADS = {"symbols": 4, "pixels": 1} if torch.cuda.is_available() else {"symbol
 
 
 class Stopwatch:
-    """Seconds that lane 0 spent in some methods; other lanes are not counted."""
+    """Seconds that the leader spent in some methods; other workers are not counted."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -47,7 +47,7 @@ class Stopwatch:
         inner: Callable[..., Any] = getattr(owner, method)
 
         def timed(*given: Any, **named: Any) -> Any:
-            if threading.current_thread() is not threading.main_thread():  # another lane
+            if threading.current_thread() is not threading.main_thread():  # another worker
                 return inner(*given, **named)
             start = time.perf_counter()
             try:
@@ -65,12 +65,12 @@ def ours(
     world = Crafter(Crafter.Options(observation=view, threads=threads))
     options = (GPU if torch.cuda.is_available() else CPU)[view] | changes
     agent = ppo.PPO(world, ppo.PPOOptions(**options))
-    watch.watch(agent, "_descend_alone" if agent.device.type == "cuda" else "_update", "update")
+    watch.watch(agent, "update", "update")
     rollout = agent.options.steps * agent.options.environments
     design = [world.unaltered()]
-    agent.practise(design, 2 * rollout, seed=0, report=lambda done, figures: None)
+    agent.practise(design, 2 * rollout, seed=0, report=lambda done, metrics: None)
     start = time.perf_counter()
-    agent.practise(design, rollout, seed=1, report=lambda done, figures: None)
+    agent.practise(design, rollout, seed=1, report=lambda done, metrics: None)
     count = max(1, int(seconds / (time.perf_counter() - start)))
     watch.seconds.clear()
     returns: list[float] = []
@@ -79,14 +79,14 @@ def ours(
         design,
         count * rollout,
         seed=2,
-        report=lambda done, figures: returns.append(figures.get("practice/return", 0.0)),
+        report=lambda done, metrics: returns.append(metrics.get("practice/return", 0.0)),
     )
     spent = time.perf_counter() - start
     took = {name: watch.seconds.get(name, 0.0) for name in ("world", "play", "update")}
     took = {"world": took["world"], "rollout": took["play"] - took["world"], "update": took["update"]}
     shares = {name: round(seconds / spent, 3) for name, seconds in took.items()}
     if profiled and agent.device.type == "cuda":
-        kernels(lambda: agent.practise(design, 2 * rollout, seed=3, report=lambda done, figures: None), 2, "rollout")
+        kernels(lambda: agent.practise(design, 2 * rollout, seed=3, report=lambda done, metrics: None), 2, "rollout")
     return {
         "steps_per_s": round(count * rollout / spent, 1),
         "shares": shares,
@@ -125,7 +125,8 @@ def reference(seconds: float) -> float | None:
             observation, reward, done, _ = self.env.step(int(action))
             return observation, reward, done, False, {}
 
-    environments, steps = 8, 32
+    environments = 8
+    steps = 32
     model = PPO("CnnPolicy", DummyVecEnv([Wrapped] * environments), n_steps=steps, batch_size=64, n_epochs=2)
     start = time.perf_counter()
     model.learn(environments * steps)
@@ -143,7 +144,7 @@ def main() -> None:
         "--threads",
         type=int,
         default=0,
-        help="Threads of the world, for each lane; beside a GPU for all [1, for symbols beside a GPU 4].",
+        help="Threads of the world, for each actor; beside a GPU for all [1, for symbols beside a GPU 4].",
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="Options of PPO.")
     parser.add_argument("--no-reference", action="store_true")
@@ -152,9 +153,10 @@ def main() -> None:
     given = parser.parse_args()
     changes = {name: json.loads(value) for name, _, value in (pair.partition("=") for pair in given.set)}
     known = None if given.no_reference else reference(given.seconds)
-    watch, found = Stopwatch(), {}
-    watch.watch(Lane, "_move", "world")
-    watch.watch(Turns, "play", "play")
+    watch = Stopwatch()
+    found = {}
+    watch.watch(Actor, "step_environments", "world")
+    watch.watch(ppo.PPO, "collect_rollout", "play")
     for view in ["symbols", "pixels"] if given.view == "both" else [given.view]:
         result = ours(view, given.seconds, changes, given.threads or THREADS[view], watch, given.profile)
         result["reference"] = round(known, 1) if known else None

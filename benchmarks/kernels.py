@@ -3,10 +3,10 @@
     python benchmarks/kernels.py [--images 512] [--best 4] [--only norm_back]
     python benchmarks/kernels.py --floor
 
-On a GPU, for the papers' network over 64x64 pictures in bfloat16. For every kernel and stage: what `fused.py` launches
-now, the time in which as many bytes can be copied (each read and written once), and the fastest shapes: numbers (of
-the first convolution: columns) a program takes at a time, warps, programs (of `enter`: rows a program takes). Then the
-convolutions, searched among cuDNN's first ten ways and among all.
+On a GPU, for the papers' network over 64x64 pictures in bfloat16. For every kernel and stage: what `fused_layers.py`
+launches now, the time in which as many bytes can be copied (each read and written once), and the fastest shapes:
+numbers (of the first convolution: columns) a program takes at a time, warps, programs (of `enter`: rows a program
+takes). Then the convolutions, searched among cuDNN's first ten ways and among all.
 Compiles first, on all cores. `--floor` looks for no shapes: it adds up what a minibatch of the network takes, in the
 convolutions and in all that lies between them, as it is and if that were nothing but copies; and EnvGen's run of it.
 """
@@ -64,7 +64,8 @@ def _norms(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
     a, b, c, d, e, f = (like.clone(memory_format=torch.channels_last) for _ in range(6))
     gain, shift, gain2, shift2 = torch.rand(4, channels, device="cuda")
     means, scales = torch.rand(2, images, device="cuda")
-    sums, moments = torch.rand(images, 4, channels, device="cuda"), torch.rand(images, 4, device="cuda")
+    sums = torch.rand(images, 4, channels, device="cuda")
+    moments = torch.rand(images, 4, device="cuda")
     blocks = [block for block in BLOCKS if channels <= block <= size]
     grids = sorted({min(images, grid) for grid in (132, 264, 528, images)})
     shapes = [s for s in itertools.product(blocks, WARPS, grids) if 4 <= s[0] // (32 * s[1]) <= 32]
@@ -85,7 +86,8 @@ def _norms(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
         named = {"RELU": relu, "ADD": add, "SKIP": add}
         return lambda block, warps, grid: norms.norm_back[(grid,)](*given, **named, **how(block, warps))
 
-    whole, joins = a.numel() * a.element_size(), 2 if side > 8 else 1  # no norm follows the last sum
+    whole = a.numel() * a.element_size()
+    joins = 2 if side > 8 else 1  # no norm follows the last sum
     yield Case(f"norm relu {stage}", forward(True, False), now("norm"), shapes, 2 * whole, 2)
     yield Case(f"norm join {stage}", forward(True, True), now("norm"), shapes, 4 * whole, joins)
     yield Case(f"norm_back relu {stage}", backward(True, False), now("norm_back"), shapes, 3 * whole, 2)
@@ -112,7 +114,8 @@ def _entry(images: int) -> Iterator[Case]:
     picture = {"HEIGHT": 64, "WIDTH": 64, "PIXEL": 4}
     x = torch.randint(0, 256, (images, 64, 64, 3), dtype=torch.uint8, device="cuda")
     padded = torch.zeros(images, 68, 68, 4, dtype=torch.bfloat16, device="cuda")
-    taps, bias = torch.rand(64, 3, 3, 3, device="cuda"), torch.rand(64, device="cuda")
+    taps = torch.rand(64, 3, 3, 3, device="cuda")
+    bias = torch.rand(64, device="cuda")
     y = torch.randn(images, 32, 32, 64, device="cuda").bfloat16()
     place = torch.randint(0, 10, y.shape, dtype=torch.int8, device="cuda")
     yield Case(
@@ -143,7 +146,8 @@ def _entry(images: int) -> Iterator[Case]:
     )
 
     def back(block: int, warps: int, grid: int) -> Any:
-        dweight, dbias = torch.empty(grid, 64, 64, device="cuda"), torch.empty(grid, 64, device="cuda")
+        dweight = torch.empty(grid, 64, 64, device="cuda")
+        dbias = torch.empty(grid, 64, device="cuda")
         given = padded, y, place, dweight, dbias, images
         return kernels.enter_back[(grid,)](*given, num_stages=1, **how(block, warps))
 
@@ -154,7 +158,8 @@ def _entry(images: int) -> Iterator[Case]:
 def _pools(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
     z = torch.randn(images, side, side, channels, device="cuda").bfloat16()
     y = torch.randn(images, side // 2, side // 2, channels, device="cuda").bfloat16()
-    place, bias = torch.randint(0, 10, y.shape, dtype=torch.int8, device="cuda"), torch.zeros(channels, device="cuda")
+    place = torch.randint(0, 10, y.shape, dtype=torch.int8, device="cuda")
+    bias = torch.zeros(channels, device="cuda")
     shape = {"HEIGHT": side, "WIDTH": side, "C": channels}
     shapes = [(block, warps, 0) for block in (512, 1024, 2048, 4096) for warps in (2, 4, 8)]
 
@@ -180,14 +185,17 @@ def _pools(images: int, stage: str, channels: int, side: int) -> Iterator[Case]:
 
 def floor(images: int) -> None:
     """What a minibatch takes at least, with these convolutions."""
-    convolve, back = torch.nn.functional.conv2d, torch.ops.aten.convolution_backward
-    torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0
+    convolve = torch.nn.functional.conv2d
+    back = torch.ops.aten.convolution_backward
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark_limit = 0
     convolved = 0.0
     for inward, outward, side, times in CONVOLUTIONS:
         x, w, dy = _convolution(images, inward, outward, side)
         both = partial(back, dy, x, w, *HOW, (True, True, False))
         convolved += times * (do_bench(partial(convolve, x, w, padding=1)) + do_bench(both))
-    found, speed = list(cases(images)), copied()
+    found = list(cases(images))
+    speed = copied()
     between = sum(case.times * do_bench(partial(case.launch, *case.now)) for case in found)
     moved = sum(case.times * case.moves for case in found) / speed / 1000
     print(f"{images} pictures: convolutions {convolved:.2f} ms, between them {between:.2f}, as copies {moved:.2f}")
@@ -203,7 +211,8 @@ def copied() -> float:
 
 def compile_all(images: int, only: str) -> None:
     """Fill Triton's cache from as many processes as there are cores."""
-    command, cores = [sys.executable, __file__, "--images", "16", "--only", only], os.cpu_count() or 1
+    command = [sys.executable, __file__, "--images", "16", "--only", only]
+    cores = os.cpu_count() or 1
     for process in [subprocess.Popen([*command, "--part", str(i), str(cores)]) for i in range(cores)]:
         process.wait()
 
@@ -217,7 +226,8 @@ def _convolution(images: int, inward: int, outward: int, side: int) -> tuple[Ten
 
 def convolutions(images: int) -> None:
     """Each convolution forth and back, as cuDNN does it."""
-    convolve, back = torch.nn.functional.conv2d, torch.ops.aten.convolution_backward
+    convolve = torch.nn.functional.conv2d
+    back = torch.ops.aten.convolution_backward
     torch.backends.cudnn.benchmark = True
     for inward, outward, side, _ in CONVOLUTIONS:
         x, w, dy = _convolution(images, inward, outward, side)

@@ -7,7 +7,7 @@ Every sampler draws the same number of tokens from the same prompts: random word
 asks it, an end token that never comes. Plain `generate` is what a user would write: the model in bfloat16 on a GPU
 (float32 on a CPU), batched, its default cache. The first call of each, which prepares, is timed apart. Updates are
 GRPO's of TRL over rollouts of that length: forward, backward, KL and optimiser together, with every row on its own and
-with prompts shared (`packing.py`). Imitation is one update by weighted regression over as many. Writing is what an
+with prompts shared (`microbatches.py`). Imitation is one update by weighted regression over as many. Writing is what an
 environment policy does, tool tasks held to their grammar, in steps a second of a token of every row: in fixed shapes
 beside transformers' growing cache. With `--json` the last line is one object; `--out` appends it to a file, with what
 was asked for and the machine it was measured on; `--profile` adds, on a GPU, the kernels of updates by their time.
@@ -26,17 +26,15 @@ from typing import Any
 import torch
 from profiles import kernels
 
-from curricle.agents.grpo import packing
+from curricle.agents.grpo import microbatches
 from curricle.agents.grpo.options import LearningOptions
 from curricle.agents.grpo.rollouts import Attempt
-from curricle.agents.grpo.trainer import Grpo
+from curricle.agents.grpo.trainer import GRPOTrainer
 from curricle.designers.language.conditioning import requests
-from curricle.designers.language.form import Form
-from curricle.designers.language.writing import write
+from curricle.designers.language.form import Form, write
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models.chat import rendered
 from curricle.llm.models.model import CausalModel
-from curricle.llm.models.regression import Example, step
+from curricle.llm.models.regression import Example, update
 from curricle.records import Message, Task, Verdict
 from curricle.registry import find
 from curricle.seeds import generator
@@ -59,11 +57,14 @@ def rollouts(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[st
     vocabulary = len(causal.tokenizer)
     shape = (-(-args.rows // args.group), args.prompt)
     prompts = torch.randint(0, vocabulary, shape, generator=luck).repeat_interleave(args.group, 0)[: args.rows].tolist()
-    ends, causal.ends = causal.ends, []  # so that every row has the same length
-    on_gpu, found = causal.device.type == "cuda", {}
+    ends = causal.ends
+    causal.ends = []  # so that every row has the same length
+    on_gpu = causal.device.type == "cuda"
+    found = {}
     plain = Sampler(causal, "plain", args.rows)
-    model = plain.speaker if on_gpu else causal.model
-    kept, model.generation_config.eos_token_id = model.generation_config.eos_token_id, None
+    model = plain.copy if on_gpu else causal.model
+    kept = model.generation_config.eos_token_id
+    model.generation_config.eos_token_id = None
     ids = torch.tensor(prompts, device=causal.device)
 
     def generate() -> Any:
@@ -75,13 +76,14 @@ def rollouts(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[st
     for kind in args.samplers or (["plain", "static", "continuous"] if on_gpu else ["plain", "static"]):
         sampler = Sampler(causal, kind, args.batch or args.rows)
         if on_gpu:
-            sampler.speaker.generation_config.eos_token_id = None
+            sampler.copy.generation_config.eos_token_id = None
         ways[f"sampler {kind}"] = lambda sampler=sampler: sampler.sample(
-            prompts, most=args.new, temperature=1.0, seed=0
+            prompts, max_tokens=args.new, temperature=1.0, seed=0
         )
     for name, work in ways.items():
         try:
-            first, seconds = timed(work, causal.device), min(timed(work, causal.device) for _ in range(args.repeat))
+            first = timed(work, causal.device)
+            seconds = min(timed(work, causal.device) for _ in range(args.repeat))
         except Exception as error:  # one way failing must not hide the others
             print(f"{name}: {type(error).__name__}: {error}")
             continue
@@ -89,7 +91,8 @@ def rollouts(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[st
         found[name] = {"tokens_per_s": round(rate), "first_s": round(first, 1)}
         base = found.get("transformers.generate", found[name])["tokens_per_s"]
         print(f"{name:>22}: {rate:10,.0f} tokens/s, {rate / base:5.2f} x plain generate; first call {first:.1f} s")
-    causal.ends, model.generation_config.eos_token_id = ends, kept
+    causal.ends = ends
+    model.generation_config.eos_token_id = kept
     return found
 
 
@@ -106,17 +109,20 @@ def updates(causal: CausalModel, options: LearningOptions, args: argparse.Namesp
             made.append(one)
         return made
 
-    grpo, found = Grpo(causal, options, rollout), {}
+    trainer = GRPOTrainer(causal, options, rollout)
+    found = {}
     slots = ((task, 0) for _ in range(10**9))
-    for name, worth in {"rows": 0.0, "packed": packing.WORTH}.items():
-        packing.WORTH = worth
-        first = timed(lambda: grpo.run(slots, 1, 0, lambda *_: None), causal.device)
-        seconds = timed(lambda: grpo.run(slots, args.updates, 0, lambda *_: None), causal.device)
-        rate = args.updates * grpo.width * (args.prompt + args.new) / seconds
-        print(f"{'updates, ' + name:>22}: {rate:10,.0f} tokens/s, {grpo.width} rollouts each; first call {first:.1f} s")
+    for name, most in {"rows": 0.0, "packed": microbatches.MAX_WORK}.items():
+        microbatches.MAX_WORK = most
+        first = timed(lambda: trainer.run(slots, 1, 0, lambda *_: None), causal.device)
+        seconds = timed(lambda: trainer.run(slots, args.updates, 0, lambda *_: None), causal.device)
+        rate = args.updates * options.rollouts_per_update * (args.prompt + args.new) / seconds
+        label = f"{'updates, ' + name:>22}"
+        count = options.rollouts_per_update
+        print(f"{label}: {rate:10,.0f} tokens/s, {count} rollouts each; first call {first:.1f} s")
         found[name] = {"tokens_per_s": round(rate), "first_s": round(first, 1)}
         if args.profile and causal.device.type == "cuda":
-            kernels(lambda: grpo.run(slots, 2, 0, lambda *_: None), 2, "update")
+            kernels(lambda: trainer.run(slots, 2, 0, lambda *_: None), 2, "update")
     return found
 
 
@@ -128,9 +134,10 @@ def imitation(causal: CausalModel, args: argparse.Namespace) -> dict[str, float]
     shown = [Example([5] * args.prompt, [6] * args.new, 1.0) for _ in range(args.rows)]
 
     def learn() -> None:
-        step(causal, shown, 0.0, float("inf"), args.micro)
+        update(causal, shown, 0.0, float("inf"), args.micro)
 
-    first, seconds = timed(learn, causal.device), min(timed(learn, causal.device) for _ in range(args.repeat))
+    first = timed(learn, causal.device)
+    seconds = min(timed(learn, causal.device) for _ in range(args.repeat))
     rate = args.rows * (args.prompt + args.new) / seconds
     print(f"{'imitation':>22}: {rate:10,.0f} tokens/s; first call {first:.1f} s")
     if args.profile and causal.device.type == "cuda":
@@ -143,14 +150,14 @@ def writing(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[str
     world = find(World, "tools")()
     form = Form(world.Setting.knobs(), causal.tokenizer, causal.ends, follows=world.Setting.follows)
     asked = requests(world.brief(1, 1), args.written, form, 0.5, False, generator(0, "ask"))
-    prompts = [rendered(causal.tokenizer, one.prompt) for one in asked]
+    prompts = [causal.render_prompt(one.prompt) for one in asked]
     found: dict[str, dict[str, float]] = {}
     for kind in ("plain", "static"):
         sampler = _Counted(causal, kind, args.written)
         first = timed(lambda s=sampler: write(s, form, prompts, args.text, 0.7, 0), causal.device)
-        sampler.steps = 0
+        sampler.counted = 0
         seconds = timed(lambda s=sampler: write(s, form, prompts, args.text, 0.7, 0), causal.device)
-        rate = sampler.steps / seconds
+        rate = sampler.counted / seconds
         found[kind] = {"steps_per_s": round(rate, 1), "seconds": round(seconds, 2), "first_s": round(first, 1)}
         base = found["plain"]["steps_per_s"]
         print(f"{'writing, ' + kind:>22}: {rate:10,.1f} steps/s, {rate / base:5.2f} x growing cache; {seconds:.1f} s")
@@ -160,15 +167,15 @@ def writing(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[str
 class _Counted(Sampler):
     """Counts its steps."""
 
-    steps = 0
+    counted = 0
 
     @contextmanager
-    def told(self, prompts: Any, most: int) -> Iterator[Any]:
-        with super().told(prompts, most) as (count, tell):
+    def steps(self, prompts: Any, max_tokens: int) -> Iterator[Any]:
+        with super().steps(prompts, max_tokens) as (count, next_logits):
 
             def counted(tokens: Any) -> Any:
-                self.steps += 1
-                return tell(tokens)
+                self.counted += 1
+                return next_logits(tokens)
 
             yield count, counted
 
@@ -182,7 +189,8 @@ def table(file: Path) -> None:
     for row in map(json.loads, file.read_text().splitlines()):
         if "writing" not in row:
             continue
-        said, asked = row["rollouts"], row["asked"]
+        said = row["rollouts"]
+        asked = row["asked"]
         tokens = [said["transformers.generate"], said["sampler static"], *row["updates"].values(), row["imitation"]]
         trained = f"adapter of rank {asked['lora']}" if asked["lora"] else "all weights"
         steps = [f"{row['writing'][kind]['steps_per_s']:.0f}" for kind in ("plain", "static")]

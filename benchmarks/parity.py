@@ -3,10 +3,10 @@
     python benchmarks/parity.py crafter --steps 20000 --seed 0
     python benchmarks/parity.py heist --steps 20000 --seed 0 --reference-python PATH
 
-In Crafter players take turns: random ones, sleepy ones, cheats who fill their inventory, and crafters who follow a plan
-through all 22 achievements. Heist's reference is `procgen2` or `envpool` of the interpreter that is named, or recorded
-levels where it has neither (`heist_measures.py`). Prints what was compared and what was reached; exit status 1 at a
-difference.
+In Crafter four kinds of players take turns: random, often asleep, cheating (it fills its inventory), and crafting (it
+follows a plan through all 22 achievements). Heist's reference is `procgen2` or `envpool` of the interpreter that is
+named, or recorded levels where it has neither (`heist_measures.py`). Prints what was compared and reached. Exit
+status 1 at a difference.
 """
 
 import argparse
@@ -32,17 +32,17 @@ PLAN = (
     *("make_iron_pickaxe", "make_iron_sword", "defeat_skeleton", "collect_diamond", "defeat_zombie", "wake_up"),
 )
 STOCK = {"collect_wood": 9, "collect_stone": 9, "collect_coal": 2, "collect_iron": 2}
-PATIENCE = 250
+MAX_STEPS_A_GOAL = 250
 
 
 def random_player(twin: Twin, rng: np.random.Generator) -> Iterator[int]:
-    """Any action."""
+    """Take random actions."""
     while True:
         yield int(rng.integers(len(r.ACTIONS)))
 
 
 def sleepy_player(twin: Twin, rng: np.random.Generator) -> Iterator[int]:
-    """Tired, and asleep half of the time."""
+    """Be tired, and asleep half of the time."""
     while True:
         if rng.random() < 0.02:
             twin.give("energy", int(rng.integers(1, 9)))
@@ -50,7 +50,7 @@ def sleepy_player(twin: Twin, rng: np.random.Generator) -> Iterator[int]:
 
 
 def cheating_player(twin: Twin, rng: np.random.Generator) -> Iterator[int]:
-    """Whatever it has, it may have more or less of it in a moment; now and then its plants ripen."""
+    """Now and then its inventory is set at random, or its plants ripen."""
     while True:
         if rng.random() < 0.05:
             for item in r.ITEMS:
@@ -61,10 +61,10 @@ def cheating_player(twin: Twin, rng: np.random.Generator) -> Iterator[int]:
 
 
 def crafting_player(twin: Twin, rng: np.random.Generator) -> Iterator[int]:
-    """Follows PLAN, goal by goal, and is kept alive; gives up on a goal after a while."""
+    """Follow PLAN, goal by goal, and keep alive; give up on a goal after a while."""
     for goal in PLAN:
         before = _count(twin, goal)
-        for _ in range(PATIENCE):
+        for _ in range(MAX_STEPS_A_GOAL):
             for vital in ("food", "drink", "health"):
                 if twin.s["inventory"][r.ITEMS.index(vital)] < 4:
                     twin.give(vital, 9)
@@ -94,7 +94,7 @@ def _toward_goal(twin: Twin, goal: str, rng: np.random.Generator) -> int:
         return r.SLEEP
     if goal.startswith(("make_", "place_")):
         action = r.ACTIONS.index(goal)
-        for item in ("wood", "stone", "coal", "iron", "sapling"):  # what the woods did not give
+        for item in ("wood", "stone", "coal", "iron", "sapling"):  # what was not found
             if twin.s["inventory"][r.ITEMS.index(item)] < 2 and rng.random() < 0.2:
                 twin.give(item, 4)
         return action if rng.random() < 0.6 else int(rng.integers(r.LEFT, r.DOWN + 1))
@@ -105,7 +105,7 @@ def _toward_goal(twin: Twin, goal: str, rng: np.random.Generator) -> int:
 
 
 def _cells(s: Any, goal: str) -> np.ndarray:
-    """The cells a goal can be reached at."""
+    """The cells where a goal can be reached."""
     area = s["area"]
     if goal in HITS:
         return (s["material"][:area, :area] == HITS[goal]) & (s["who"][:area, :area] == 0)
@@ -118,7 +118,8 @@ def _cells(s: Any, goal: str) -> np.ndarray:
 
 def _walk_to(s: Any, target: np.ndarray) -> int:
     """One step on the shortest way to a target, through rock if need be; DO when facing it."""
-    area, home = s["area"], (int(s["x"][0]), int(s["y"][0]))
+    area = s["area"]
+    home = (int(s["x"][0]), int(s["y"][0]))
     open_to = (r.GRASS, r.SAND, r.PATH, r.STONE, r.TREE)
     came: dict[tuple[int, int], tuple[int, int]] = {home: home}
     queue = deque([home])
@@ -140,7 +141,8 @@ def _walk_to(s: Any, target: np.ndarray) -> int:
 
 def _face(s: Any, dx: int, dy: int, arrived: bool) -> int:
     """Turn to a neighbour and use it, or walk onto it."""
-    x, y = int(s["x"][0]) + dx, int(s["y"][0]) + dy
+    x = int(s["x"][0]) + dx
+    y = int(s["y"][0]) + dy
     blocked = arrived or s["who"][x, y] or s["material"][x, y] in (r.STONE, r.TREE)
     if blocked and (s["face_x"], s["face_y"]) == (dx, dy):
         return r.DO
@@ -149,7 +151,10 @@ def _face(s: Any, dx: int, dy: int, arrived: bool) -> int:
 
 def crafter(steps: int, seed: int) -> int:
     """Compare Crafter for at least so many steps; returns the exit status."""
-    rng, done, episode, began = np.random.default_rng(seed), 0, 0, time.perf_counter()
+    rng = np.random.default_rng(seed)
+    done = 0
+    episode = 0
+    began = time.perf_counter()
     reached: dict[str, int] = {}
     while done < steps:
         twin = Twin(seed=int(rng.integers(2**31 - 1)))
@@ -165,7 +170,8 @@ def crafter(steps: int, seed: int) -> int:
         except Difference as difference:
             print(f"{done + twin.steps} steps compared, then with a {player.__name__}: {difference}")
             return 1
-        done, episode = done + twin.steps, episode + 1
+        done = done + twin.steps
+        episode = episode + 1
     missing = [name for name in r.ACHIEVEMENTS if not reached.get(name)]
     print(
         f"crafter: {done} steps compared over {2 * episode} episodes in {time.perf_counter() - began:.0f} s, all equal"

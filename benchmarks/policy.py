@@ -1,4 +1,4 @@
-"""Policy: what the designer that learns costs, beside the practice it designs for.
+"""Policy: how long the designer `policy` takes, compared with the practice that it designs for.
 
     python benchmarks/policy.py [WORLD] [--cycles 12] [--set schedule.per_cycle=24000] [--json]
 
@@ -33,7 +33,7 @@ def timed(owner: type, method: str, seconds: list[float]) -> None:
 
 
 def measure(world: str, cycles: int, pairs: list[str]) -> dict[str, float]:
-    """Run it, and say what took how long."""
+    """Make a run and measure its parts."""
     plain = {"world": {"id": world}, "designer": {"id": "policy"}}
     plain["schedule"] = {"cycles": cycles, "designs": 4, "per_cycle": 24_000, "final": 0, "test_seeds": 2}  # type: ignore[dict-item]
     chosen = config.resolve(config.override(plain, pairs))
@@ -42,11 +42,11 @@ def measure(world: str, cycles: int, pairs: list[str]) -> dict[str, float]:
         timed(owner, name, took[name])
     with tempfile.TemporaryDirectory() as folder:
         config.start(chosen, Path(folder) / "run")
-    mine = sum(took["propose"]) + sum(took["learn"])
+    spent = sum(took["propose"]) + sum(took["learn"])
     return {
         "ms_a_design": round(1000 * statistics.median(took["propose"]) / chosen.schedule.designs, 1),
         "ms_an_update": round(1000 * statistics.median(took["learn"]), 1),
-        "share_of_practice": round(mine / sum(took["practise"]), 4),
+        "share_of_practice": round(spent / sum(took["practise"]), 4),
     }
 
 

@@ -1,4 +1,4 @@
-"""Speed: our engines against their references, in one run on one core.
+"""Speed: our engines beside their references, in one run on one core.
 
     python benchmarks/speed.py crafter --json
     python benchmarks/speed.py heist --json --reference-python PATH
@@ -89,66 +89,74 @@ def engine(view: str, exact: bool, threads: int = 1, count: int = 64) -> Any:
     made.states["upcoming"] = knobs_of(CrafterSetting())[0]
     made.states["seed"] = np.arange(count)
     made.reset()
-    made.play(np.zeros(count, np.int64))
+    made.step(np.zeros(count, np.int64))
     return made
 
 
 def ours(made: Any, seconds: float) -> dict[str, float]:
     """Steps a second with resets and between them, and microseconds a reset."""
-    rng, count = np.random.default_rng(0), len(made.states)
+    rng = np.random.default_rng(0)
+    count = len(made.states)
     play = renew = 0.0
     calls = resets = 0
     while play + renew < seconds:
         actions = rng.integers(17, size=count)
         began = time.perf_counter()
-        made.play(actions)
+        made.step(actions)
         middle = time.perf_counter()
-        made.renew()
-        play, renew = play + middle - began, renew + time.perf_counter() - middle
-        calls, resets = calls + 1, resets + int((made.ends != 0).sum())
+        made.reset_ended()
+        play = play + middle - began
+        renew = renew + time.perf_counter() - middle
+        calls = calls + 1
+        resets = resets + int((made.ends != 0).sum())
     steps = calls * count
     return {"all": steps / (play + renew), "play": steps / play, "reset": 1e6 * renew / max(resets, 1)}
 
 
 def together(made: Any, seconds: float) -> float:
     """Steps a second with steps and resets in one call, as environments are used."""
-    rng, count, calls, began = np.random.default_rng(0), len(made.states), 0, time.perf_counter()
+    rng = np.random.default_rng(0)
+    count = len(made.states)
+    calls = 0
+    began = time.perf_counter()
     while time.perf_counter() - began < seconds:
-        made.play(rng.integers(17, size=count), renew=True)
+        made.step(rng.integers(17, size=count), reset_ended=True)
         calls += 1
     return calls * count / (time.perf_counter() - began)
 
 
 def profile() -> None:
-    """Where the time goes, in microseconds: what an engine takes that does more than another, at noon and at night."""
-    noon, night = 60, 210
+    """Print microseconds a step by part, at noon and at night: differences between engines that do more or less."""
+    noon = 60
+    night = 210
     rules = {step: _played("state", False, step) for step in (noon, night)}
     parts = {
         "rules by day": rules[noon],
         "rules at night": rules[night],
         "frame by day": _played("pixels", True, noon) - rules[noon],
         "frame at night": _played("pixels", True, night) - rules[night],
-        "night's words passed over": _played("state", True, night) - rules[night],
+        "random numbers skipped at night": _played("state", True, night) - rules[night],
         "symbols": _played("symbols", True, noon) - rules[noon],
     }
     note("where the time goes (us an environment):")
     for name, us in parts.items():
-        note(f"  {name:26} {us:8.2f}")
+        note(f"  {name:32} {us:8.2f}")
 
 
 def _played(view: str, exact: bool, step: int) -> float:
     """Best microseconds an environment of 30 steps that all begin at the same time of day."""
-    made, best = engine(view, exact), float("inf")
+    made = engine(view, exact)
+    best = float("inf")
     for _ in range(30):
         made.states["step"] = step
         began = time.perf_counter()
-        made.play(np.zeros(len(made.states), np.int64))
+        made.step(np.zeros(len(made.states), np.int64))
         best = min(best, time.perf_counter() - began)
     return 1e6 * best / len(made.states)
 
 
 def rounds(seconds: float) -> list[dict[str, dict[str, float]]]:
-    """Measure reference and engines in turn, three times: a busy machine then slows all alike."""
+    """Measure reference and engines in turn, three times, so that a busy machine slows all alike."""
     made = {(view, exact): engine(view, exact) for view in VIEWS for exact in (True, False)}
     found = []
     for number in range(3):

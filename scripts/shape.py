@@ -1,6 +1,6 @@
 """Measure the shape of the code: one row a folder, and every place that is past a limit.
 
-    python scripts/shape.py                     src/curricle; exit status 1 if anything is past a limit
+    python scripts/shape.py                     src/curricle and scripts; exit status 1 if anything is past a limit
     python scripts/shape.py --report            the same table, exit status 0
     python scripts/shape.py tests benchmarks    other folders
 
@@ -14,10 +14,15 @@ The measures, all read from the syntax tree:
   each. Limit: 8.
 - kernels: functions that numba or Triton compile, and the functions inside them: by their decorator (see
   `KERNEL_DECORATORS`), or by a call of it in the same file, `sum_lanes = intrinsic(_sum_lanes)`. They have no limit of
-  lines or parameters, and they do not count in `longest` and `parameters`.
-- packed: statements that assign several values at once, `a, b = x, y` or `self.a, self.b = x, y`. Unpacking the result
-  of a call, `a, b = f()`, is not packed, and neither is a swap, `a, b = b, a`. The table shows packed statements per
-  1,000 lines. Limit: 6 per 1,000 lines over everything measured, and over each top folder with its subfolders.
+  lines or parameters, and they do not count in `longest` and `parameters`. The column says how many there are.
+- packed: statements that make several assignments in one line, also in kernels. These are packed:
+    - `a, b = x, y` and `self.a, self.b = x, y`
+    - `a, b = (x, y) if c else (z, w)`
+    - `a, b = (f(i) for i in (x, y))` and the same with a list comprehension
+    - `f(a := x)`: a walrus anywhere but in the condition of an `if`, a `while`, an `assert` or a comprehension
+  Unpacking the result of a call, `a, b = f()`, is not packed, and neither is a swap, `a, b = b, a`. Two statements
+  joined by `;` are refused by ruff (E702). The table shows packed statements per 1,000 lines.
+  Limit: 6 per 1,000 lines over everything measured, and over each top folder with its subfolders.
 - chained: conditional expressions that stand directly inside another, `a if x else b if y else c`. Limit: none at all.
 - crowded: comprehensions with over three conditions. The operands of `and` and `or` count as a condition each.
   Limit: none at all.
@@ -87,8 +92,9 @@ def measure_file(path: Path) -> FileShape:
     tree = ast.parse(text, filename=str(path))
     shape = FileShape(path, lines=len(text.splitlines()))
     shape.functions.extend(measure_functions(tree, decorated_by_call(tree)))
+    tested = set(nodes_in_conditions(tree))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and is_packed(node):
+        if isinstance(node, ast.Assign | ast.NamedExpr) and is_packed(node, tested):
             shape.packed.append(node.lineno)
         elif isinstance(node, ast.IfExp) and is_chained(node):
             shape.chained.append(node.lineno)
@@ -155,17 +161,44 @@ def count_parameters(function: Function, in_class: bool) -> int:
     return count - 1 if takes_self else count
 
 
-def is_packed(assignment: ast.Assign) -> bool:
-    """Whether a statement assigns several written-out values to several targets, and is not a swap."""
-    if not isinstance(assignment.value, ast.Tuple | ast.List):
+def is_packed(node: ast.Assign | ast.NamedExpr, tested: set[int]) -> bool:
+    """Whether an assignment is packed; `tested` are the nodes inside conditions, where a walrus may stand."""
+    if isinstance(node, ast.NamedExpr):
+        return id(node) not in tested
+    return assigns_several(node)
+
+
+def assigns_several(assignment: ast.Assign) -> bool:
+    """Whether a statement assigns several values to several targets, and is not a swap."""
+    targets = [target for target in assignment.targets if isinstance(target, ast.Tuple | ast.List)]
+    if not targets:
         return False
-    values = sorted(ast.unparse(value) for value in assignment.value.elts)
-    for target in assignment.targets:
-        if isinstance(target, ast.Tuple | ast.List):
-            names = sorted(ast.unparse(name) for name in target.elts)
-            if names != values:
-                return True
+    value = assignment.value
+    if isinstance(value, ast.GeneratorExp | ast.ListComp):
+        return True
+    if isinstance(value, ast.IfExp):
+        return isinstance(value.body, ast.Tuple | ast.List) or isinstance(value.orelse, ast.Tuple | ast.List)
+    if not isinstance(value, ast.Tuple | ast.List):
+        return False
+    values = sorted(ast.unparse(element) for element in value.elts)
+    for target in targets:
+        names = sorted(ast.unparse(name) for name in target.elts)
+        if names != values:
+            return True
     return False
+
+
+def nodes_in_conditions(tree: ast.AST) -> Iterator[int]:
+    """Return the identities of all nodes inside a condition, where a walrus is at home."""
+    for node in ast.walk(tree):
+        conditions: list[ast.expr] = []
+        if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
+            conditions = [node.test]
+        elif isinstance(node, ast.comprehension):
+            conditions = node.ifs
+        for condition in conditions:
+            for inner in ast.walk(condition):
+                yield id(inner)
 
 
 def is_chained(expression: ast.IfExp) -> bool:
@@ -312,7 +345,9 @@ def format_table(files: list[FileShape]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Print the table and what is past a limit; return the exit status."""
     parser = argparse.ArgumentParser(description="Measure the shape of the code.")
-    parser.add_argument("folders", nargs="*", type=Path, default=[Path("src/curricle")], help="what to measure")
+    parser.add_argument(
+        "folders", nargs="*", type=Path, default=[Path("src/curricle"), Path("scripts")], help="what to measure"
+    )
     parser.add_argument("--report", action="store_true", help="exit with 0 also where something is past a limit")
     options = parser.parse_args(arguments)
     failed = False

@@ -2,12 +2,14 @@
 
     python scripts/walk.py envgen     a language model designs, PPO learns in Crafter
     python scripts/walk.py genenv     one small language model designs tasks, another one learns to solve sums
+    python scripts/walk.py envgen --markdown     the list of CONTRIBUTING.md, "One cycle, file by file"
 
 A small run is made in this process. The second of its cycles is recorded, when all is loaded and compiled. Files that
 run only inside compiled kernels are not seen; `--interpreted` runs the kernels as plain Python and shows them, too.
 """
 
 import argparse
+import ast
 import inspect
 import json
 import logging
@@ -24,6 +26,28 @@ from same_bytes_runs import GRPO, LANGUAGE, SMALL, SUMS, fill, make_model, rl, t
 
 TREE = Path(__file__).resolve().parent.parent
 PACKAGE = TREE / "src" / "curricle"
+UTILITIES = (
+    "errors.py",
+    "records.py",
+    "seeds.py",
+    "setting.py",
+    "agents/devices.py",
+    "llm/clients/secrets.py",
+    "scale/ranks.py",
+    "text/lenient_json.py",
+    "text/similarity.py",
+    "tracking/checkpoint.py",
+    "tracking/watcher.py",
+)
+"""Files that any other may use: a reader looks them up when needed. They are no part of a walk."""
+CLOSED = (
+    "agents/cuda/",
+    "worlds/crafter/engine/",
+    "worlds/crafter/game/",
+    "worlds/crafter/observe/",
+    "worlds/crafter/worldgen/",
+)
+"""Folders that a walk does not enter: what only a GPU needs, and how Crafter plays a step."""
 CYCLE = 2
 """The cycle that is recorded."""
 
@@ -33,6 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("walk", choices=["envgen", "genenv"], help="which cycle to follow")
     parser.add_argument("--interpreted", action="store_true", help="run Numba's kernels as Python; slow")
+    parser.add_argument("--markdown", action="store_true", help="print the list as CONTRIBUTING.md has it")
     parser.add_argument("--json", action="store_true", help="print a JSON list of [file, function] pairs")
     arguments = parser.parse_args()
     if arguments.interpreted:
@@ -46,8 +71,33 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(list(calls.items())))
         return
+    if arguments.markdown:
+        print(markdown(list(calls)))
+        return
     for number, (file, function) in enumerate(calls.items(), start=1):
         print(f"{number:3}. src/curricle/{file:44} {function}")
+
+
+def is_aside(file: str) -> bool:
+    """Whether a file of the package is no part of a walk."""
+    return file in UTILITIES or file.startswith(CLOSED)
+
+
+def markdown(files: list[str]) -> str:
+    """The walk as a numbered list with a phrase for each file, and the files beside it."""
+    walk = [file for file in files if not is_aside(file)]
+    aside = [f"`{file}`" for file in sorted(files) if is_aside(file)]
+    lines = [f"{number}. `{file}`: {phrase(file)}" for number, file in enumerate(walk, start=1)]
+    return "\n".join([*lines, "", f"Also called: {', '.join(aside)}."])
+
+
+def phrase(file: str) -> str:
+    """What a module is, from the first sentence of its docstring, without the word before the colon."""
+    text = ast.get_docstring(ast.parse((PACKAGE / file).read_text(encoding="utf-8"))) or ""
+    words = " ".join(text.split("\n\n")[0].split()).replace("et al. ", "et al ")
+    sentence = words.split(". ")[0].removesuffix(".").replace("et al ", "et al. ")
+    label, colon, rest = sentence.partition(": ")
+    return rest if colon and len(label.split()) <= 3 else sentence
 
 
 def envgen(scratch: Path) -> dict[str, str]:
@@ -97,8 +147,8 @@ def record(config: dict[str, Any], scratch: Path) -> dict[str, str]:
         sys.setprofile(None)
         threading.setprofile(None)
 
-    Loop.propose = begin_to_record  # type: ignore[method-assign]
-    Loop.learn = end_recording  # type: ignore[method-assign]
+    Loop.propose = begin_to_record  # type: ignore[method-assign, assignment]
+    Loop.learn = end_recording  # type: ignore[method-assign, assignment]
     start(resolve(config), scratch / "run")
     return calls
 

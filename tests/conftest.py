@@ -1,6 +1,9 @@
+import atexit
 import os
 import runpy
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,8 @@ from hypothesis import settings
 ROOT = Path(__file__).parent.parent
 for name in [name for name in os.environ if name.startswith(("CURRICLE_", "OPENAI_"))]:
     del os.environ[name]  # no test may talk to an endpoint that somebody configured for other things
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="curricle-tests-")  # which files a run may import
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], True)
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # nor to a hub, from a thread that lives on
 
 settings.register_profile("same", deadline=None, derandomize=True)  # a busy machine and luck decide nothing

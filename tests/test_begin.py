@@ -1,6 +1,7 @@
 """A run that begins with the agent of another one."""
 
 import shutil
+from typing import Any
 
 import pytest
 from helpers.command_line import curricle
@@ -11,7 +12,7 @@ from curricle.errors import RunError, UsageError
 from curricle.records import Scores
 from curricle.run import Run, read_config, read_records
 
-ONLY_TESTS = {**PLAIN, "schedule": {**PLAIN["schedule"], "cycles": 0, "final": 0}}
+ONLY_TESTS: dict[str, Any] = {**PLAIN, "schedule": {**PLAIN["schedule"], "cycles": 0, "final": 0}}
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,7 @@ def test_what_cannot_be_begun_with_leaves_no_folder(tmp_path):
         config.override(PLAIN, ["begin.x=1"])
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_it_and_compare_tells_beginnings_apart(trained, tmp_path):
     """Seeds that began with a run of the same seed each are one row; others are not."""
     _, scores = trained

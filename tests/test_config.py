@@ -1,6 +1,7 @@
 """Config files, overrides, and the errors that name what is wrong."""
 
 import logging
+from typing import Any
 
 import pytest
 from helpers import paths
@@ -39,7 +40,7 @@ def test_overrides():
         "schedule.ratio=2:1",
     ]
     config = resolve(override(load(VAULT), pairs))
-    assert config.schedule.cycles == 2 and config.agent_options.learning_rate == 0.5 and config.original.dials == 3
+    assert config.schedule.cycles == 2 and config.agent_options.learning_rate == 0.5 and config.original.dials == 3  # type: ignore[attr-defined]
     assert config.designer.id == "random-v1" and config.seed == 7 and config.schedule.ratio == "2:1"
 
 
@@ -50,7 +51,7 @@ def test_a_designer_of_another_is_kept_whole(tmp_path):
     assert kept["of"] == "tutor-v1" and kept["of_options"]["reach"] == 0.5 and kept["of_options"]["mastered"] == 0.9
     assert resolve(config.to_toml()).to_toml() == config.to_toml()
     built = config.designer(config.world.Setting, config.designer_options)
-    assert built.inner.options.reach == 0.5
+    assert built.inner.options.reach == 0.5  # type: ignore[attr-defined]
 
 
 TUTOR = {
@@ -97,22 +98,22 @@ def test_what_a_world_suggests_for_a_designer_holds_for_its_first_proposals_too(
     sums = load(f"{ROOT}/examples/sums.py:Sums")
     kept = resolve(override(sums, ["designer.id=fixed", "designer.of=language", "designer.of_options.alpha=0.3"]))
     suggested = kept.world.suggests["designer"]
-    inner = kept.designer_options.of_options
+    inner = kept.designer_options.of_options  # type: ignore[attr-defined]
     for name in ("lora", "learning_rate", "aim"):
         assert inner[name] == suggested[name]
     assert inner["alpha"] == 0.3
-    assert resolve(override(sums, ["designer.id=fixed"])).designer_options.of == "language-v1"
-    assert resolve(override(sums, ["designer.id=fixed"])).designer_options.of_options["lora"] == suggested["lora"]
-    assert resolve(override(sums, ["designer.id=policy"])).designer_options.of == "none-v1"
+    assert resolve(override(sums, ["designer.id=fixed"])).designer_options.of == "language-v1"  # type: ignore[attr-defined]
+    assert resolve(override(sums, ["designer.id=fixed"])).designer_options.of_options["lora"] == suggested["lora"]  # type: ignore[attr-defined]
+    assert resolve(override(sums, ["designer.id=policy"])).designer_options.of == "none-v1"  # type: ignore[attr-defined]
 
 
 def test_what_a_world_suggests_may_depend_on_its_options():
     """Crafter from pixels is learnt as the papers do, from symbols by fewer passes at a higher learning rate."""
     world = {"id": "crafter"}
     symbols, pixels = (resolve({"world": world | of}).agent_options for of in ({}, {"observation": "pixels"}))
-    assert (symbols.epochs, symbols.learning_rate) == (2, 1e-3) and (pixels.epochs, pixels.learning_rate) == (3, 3e-4)
-    assert symbols.environments == pixels.environments == 64
-    assert resolve({"world": world, "agent": {"epochs": 5}}).agent_options.epochs == 5
+    assert (symbols.epochs, symbols.learning_rate) == (2, 1e-3) and (pixels.epochs, pixels.learning_rate) == (3, 3e-4)  # type: ignore[attr-defined]
+    assert symbols.environments == pixels.environments == 64  # type: ignore[attr-defined]
+    assert resolve({"world": world, "agent": {"epochs": 5}}).agent_options.epochs == 5  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match="observation"):
         resolve({"world": world | {"observation": "smells"}})
 
@@ -126,15 +127,17 @@ def test_suggestions_for_one_agent_do_not_reach_another():
     from curricle.registry import find
     from curricle.world import World
 
-    class Fussy(find(World, VAULT)):
+    Vault: Any = find(World, VAULT)
+
+    class Fussy(Vault):
         id = "fussy-v1"
         suggests = {"agent": {"id": "tabular", "learning_rate": 0.9}}  # noqa: RUF012
 
     import sys
 
-    sys.modules[__name__].Fussy = Fussy
+    sys.modules[__name__].Fussy = Fussy  # type: ignore[attr-defined]
     plain = {"world": {"id": f"{__name__}:Fussy"}}
-    assert resolve(plain).agent_options.learning_rate == 0.9
+    assert resolve(plain).agent_options.learning_rate == 0.9  # type: ignore[attr-defined]
     assert resolve(plain | {"agent": {"id": "random"}}).agent.id == "random-v1"
 
 
@@ -202,7 +205,7 @@ def of_agent(plain):
 def test_old_names_of_options_are_read_with_a_note(renamed, caplog):
     plain = {"world": {"id": VAULT}, "agent": {"id": "tabular", "speed": 0.3}, "schedule": {"rounds": 2}}
     config = resolve(plain)
-    assert config.agent_options.learning_rate == 0.3 and config.schedule.cycles == 2
+    assert config.agent_options.learning_rate == 0.3 and config.schedule.cycles == 2  # type: ignore[attr-defined]
     notes = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert notes == [
         "[agent] tabular: the option speed is called learning_rate now",
@@ -225,10 +228,11 @@ def test_an_old_name_goes_before_what_is_suggested_under_the_new_one(renamed, mo
 
 
 def test_both_names_of_an_option_are_an_error(renamed):
-    for section, given in {
+    options: dict[str, dict[str, Any]] = {
         "agent": {"speed": 0.3, "learning_rate": 0.3},
         "schedule": {"rounds": 2, "cycles": 2},
-    }.items():
+    }
+    for section, given in options.items():
         old, new = given
         with pytest.raises(UsageError, match=rf"\[{section}\].*: {old} is the old name of {new}, .* keep only {new}"):
             resolve({"world": {"id": VAULT}, section: given})
@@ -272,13 +276,13 @@ class Daughter(Mother):
 
 
 def test_subclasses_inherit_old_names():
-    assert Daughter(old=3, older=4) == Daughter(new=3, newer=4) == checked(Daughter, {"old": 3, "older": 4}, "here")
+    assert Daughter(old=3, older=4) == Daughter(new=3, newer=4) == checked(Daughter, {"old": 3, "older": 4}, "here")  # type: ignore[call-arg]
     assert list(Daughter.updated({"older": 4, "x": 0, "old": 3}, "here")) == ["newer", "x", "new"]
-    assert Daughter(gone=0.0) == Daughter(gone=False) == Daughter()
+    assert Daughter(gone=0.0) == Daughter(gone=False) == Daughter()  # type: ignore[call-arg]
     with pytest.raises(ValueRefused, match=r"^here: gone = 0.5 is refused, the option was removed: leave it out$"):
         checked(Daughter, {"gone": 0.5}, "here")
     with pytest.raises(ValueError, match=r"Daughter: gone = 0\.5 is refused"):
-        Daughter(gone=0.5)
+        Daughter(gone=0.5)  # type: ignore[call-arg]
 
 
 def test_a_removed_option_of_ppo_is_read_where_it_changed_nothing(caplog):

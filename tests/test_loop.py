@@ -58,6 +58,7 @@ def test_the_default_is_envgens_crafter_run():
     assert s.cycles * (s.designed + s.original) + s.final == 1_960_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("designer", ["none", "random", "tutor"])
 @pytest.mark.parametrize("ratio", ["1:1", "2:1", "1:0", "0:1"])
 def test_every_designer_gets_the_same_total(designer, ratio, tmp_path):

@@ -90,12 +90,12 @@ def test_values_keep_their_types(setting):
 def test_records_cannot_be_changed():
     design = Design(setting={"depth": 1})
     with pytest.raises(ValidationError):
-        design.aim = "x"
+        design.aim = "x"  # type: ignore[misc]
     for change in (
         lambda: design.setting.__setitem__("depth", 2),
-        lambda: design.setting.update(depth=2),
-        lambda: design.setting.pop("depth"),
-        lambda: design.setting.clear(),
+        lambda: design.setting.update(depth=2),  # type: ignore[attr-defined]
+        lambda: design.setting.pop("depth"),  # type: ignore[attr-defined]
+        lambda: design.setting.clear(),  # type: ignore[attr-defined]
     ):
         with pytest.raises(TypeError, match="frozen"):
             change()

@@ -94,7 +94,7 @@ def test_all_bad_values_are_named_at_once():
 
 def test_a_setting_is_frozen():
     with pytest.raises(ValidationError):
-        Pond().depth = 3.0
+        Pond().depth = 3.0  # type: ignore[misc]
 
 
 def declare(annotation, default):
@@ -118,7 +118,7 @@ def test_bad_declarations_are_refused_when_the_class_is_made(annotation, default
 
 def test_a_direction_that_is_none_is_refused():
     with pytest.raises(DeclarationError, match="harder = 'more'; it must be 'up' or 'down'"):
-        knob(1, "A knob.", harder="more")
+        knob(1, "A knob.", harder="more")  # type: ignore[arg-type]
 
 
 def test_rules_that_leave_nothing_are_named():

@@ -27,7 +27,7 @@ from curricle import setting as knobs
 from curricle.designer import Designer
 from curricle.designers.policy.designer import diversity
 from curricle.designers.policy.space import Space
-from curricle.designers.reward import bell, ranking_error
+from curricle.designers.reward import alpha_reward, ranking_error
 from curricle.records import Cycle, Design, Frozen, Message, Outcome, Score, Scores, Skill, Task, Verdict, checked
 from curricle.registry import find
 from curricle.seeds import derive, generator
@@ -196,7 +196,7 @@ def study(seeds: int) -> list[dict[str, Any]]:
 def ranking(draws: int = 20_000) -> list[dict[str, float]]:
     """How often two designs are ranked wrongly by n attempts each, beside the bound."""
     lines = []
-    reward = bell(0.5, 2.0)
+    reward = alpha_reward(0.5, 2.0)
     for near, far in ((0.0, 0.1), (0.0, 0.25), (0.1, 0.4), (0.0, 0.5)):
         for n in (4, 8, 16, 32, 64, 128):
             rng = generator(0, "ranking", n, round(100 * near), round(100 * far))

@@ -1,8 +1,8 @@
-"""Agent: the contract of whatever learns.
+"""Agent: the contract of what learns.
 
-An agent has two verbs: `practise` trains in designs, `measure` tests in designs without updates. Both return one
-outcome a design, counted from the very attempts that were made. Budgets are in the agent's own `unit`: simulator steps
-for RL agents, rollouts of tasks for language models. File to imitate: `agents/tabular.py`.
+`practise` trains in designs, `measure` tests in designs without updates. Both return an outcome for each design,
+counted from the attempts that were made. Budgets are in the agent's own `unit`: simulator steps for RL agents, rollouts
+of tasks for language models. Start from `agents/tabular.py`.
 """
 
 from abc import ABC, abstractmethod
@@ -17,10 +17,10 @@ from curricle.world import World, WorldVector
 
 
 class Report(Protocol):
-    """Called by an agent while it practises: budget used so far in this call, and figures worth plotting."""
+    """What an agent calls while it practises: with the budget used so far in this call, and metrics."""
 
     def __call__(self, done: int, metrics: Mapping[str, float]) -> None:
-        """Figures must not depend on the clock: they are part of a run's reproducible record."""
+        """Report metrics. They must not depend on the clock, because they are part of the reproducible record."""
 
 
 class Agent(ABC):
@@ -30,7 +30,7 @@ class Agent(ABC):
     unit: ClassVar[str] = "steps"
     Options: ClassVar[type[records.Options]] = records.Options
     several: ClassVar[bool] = False
-    """Whether several processes may train it together; if so, it asks the others itself (see `ranks.py`)."""
+    """Whether several processes may train it together (see `scale/ranks.py`)."""
 
     def __init__(self, world: World, options: records.Options | None = None, seed: int = 0) -> None:
         self.world = world
@@ -41,8 +41,8 @@ class Agent(ABC):
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Train in all designs side by side for about `budget` units; draw only from generators of this seed.
 
-        A long practice arrives as several calls with a checkpoint after each, so what must carry over from one call to
-        the next is part of what `save` writes.
+        A long practice is several calls with a checkpoint after each. So `save` writes everything that must carry over
+        from one call to the next.
         """
 
     @abstractmethod
@@ -50,21 +50,21 @@ class Agent(ABC):
         """Make `episodes` attempts in each design, from the seed beside it, without learning anything."""
 
     def perform(self, design: Design, seed: int) -> Iterator[WorldVector]:
-        """Play one episode without learning; hands out the world at its start and after every step, to be watched."""
+        """Play one episode without learning; yields the vector at its start and after every step."""
         raise UsageError(f"{self.id} cannot be watched")
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write all that was learnt into an existing, empty folder; see `tracking/checkpoint.py`."""
+        """Write everything that was learned into an existing, empty folder; see `tracking/checkpoint.py`."""
 
     def publish(self, folder: Path, merged: bool) -> None:
-        """Write what was learnt into a new folder in a form that other tools read, where its kind has one: not here.
+        """Write what was learned into a new folder in a form that other tools read; by default there is none.
 
-        With `merged` an adapter is part of the model under it.
+        With `merged`, an adapter is merged into its model.
         """
         if merged:
             raise UsageError(f"{self.id} has no adapter to merge; leave --merged out")
 
     @abstractmethod
     def load(self, folder: Path) -> None:
-        """Take up what `save` wrote."""
+        """Read what `save` wrote."""

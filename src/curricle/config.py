@@ -23,14 +23,25 @@ from typing import Any
 from pydantic import Field
 
 from curricle.agent import Agent
+from curricle.agents.memory import refuse_too_large
 from curricle.designer import Designer, NamingOptions, OfOptions
-from curricle.errors import PluginError, RunError, UsageError, nearest
+from curricle.errors import PluginError, RunError, RunUnwritable, UsageError, nearest
 from curricle.llm.clients import choose
 from curricle.llm.clients.options import ModelOptions
 from curricle.loop import Loop, Schedule
-from curricle.records import Frozen, Options, Scores, checked, leaves
+from curricle.records import Frozen, Options, Scores, checked, leaves, refuse_unbearable
 from curricle.registry import find
-from curricle.run import CONFIG, Run, read_checkpoint, read_config, read_environment, read_metrics, read_records
+from curricle.run import (
+    CONFIG,
+    Run,
+    parse_config,
+    read_checkpoint,
+    read_environment,
+    read_metrics,
+    read_records,
+    take_up,
+    trust,
+)
 from curricle.scale import ranks
 from curricle.seeds import derive
 from curricle.setting import Setting
@@ -99,8 +110,8 @@ def load(source: str) -> dict[str, Any]:
         return {"world": {"id": source}}
     try:
         plain = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"config {source}: {error}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"config {source:.200}: {str(error).splitlines()[0]:.200}") from None
     for part in plain.values():
         place, _, attribute = str(part.get("id", "")).rpartition(":") if isinstance(part, dict) else ("", "", "")
         if place.endswith(".py") and not Path(place).exists() and (path.parent / place).exists():
@@ -118,10 +129,10 @@ def override(config: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         *sections, name = key.strip().split(".")
         if not equals or not name or bool(sections) == ((sections or [name])[0] in TOP):
-            raise UsageError(f"{pair!r}: write section.key=value, for example schedule.cycles=2 (or seed=1)")
+            raise UsageError(f"{pair!r:.200}: write section.key=value, for example schedule.cycles=2 (or seed=1)")
         try:
             value = tomllib.loads(f"value = {text.strip()}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             value = text.strip()
         table = changed
         for section in sections:
@@ -201,6 +212,7 @@ def with_llm(config: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def resolve(config: Mapping[str, Any]) -> Config:
     """Find every part, check every value, fill in every default."""
+    refuse_unbearable(config)
     if unknown := set(config) - {*SECTIONS, *TOP}:
         raise UsageError(f"config: unknown key {min(unknown)!r}, {nearest(min(unknown), [*SECTIONS, *TOP])}")
     top = checked(Top, {name: config[name] for name in TOP if name in config}, "config")
@@ -242,34 +254,53 @@ def start(config: Config, folder: Path | str, watcher: Watcher | None = None) ->
     with _leading(config):
         parts = _build(config)
         parts[1].ready()  # what cannot be built, or begin, leaves no folder behind
+        config.log.ready()
         if config.begin:
             _load(parts[2], Path(config.begin))
         begun = {"agent": parts[2]} if config.begin else {}
-        with Run.create(Path(folder), config.to_toml(), **begun) as run:
+        plain = config.to_toml()
+        trust.remember(plain)
+        with Run.create(Path(folder), plain, **begun) as run:
             return _train(config, parts, run, watcher)
 
 
-def resume(folder: Path | str, watcher: Watcher | None = None) -> Scores:
-    """Go on with a run that was interrupted; a finished one just returns its last scores."""
+def resume(
+    folder: Path | str, watcher: Watcher | None = None, *, from_step: int | None = None, trusted: bool = False
+) -> Scores:
+    """Go on with a run that was interrupted; a finished one just returns its last scores.
+
+    `from_step` goes on after an earlier step that is still whole. `trusted` imports the code that the folder names.
+    """
     folder = Path(folder)
-    config = resolve(read_config(folder))
+    config = _resolved(folder, trusted)
     if (folder / EXPORTED).is_dir():
         raise RunError(f"{folder} is an exported agent, not a run: it can be tested, watched and filmed")
     with _leading(config):
         parts = _build(config)
-        _same_skills(folder, parts[0])
         _tell_changes(folder)
-        with Run.open(folder) as run:
+        with Run.open(folder, from_step) as run:
+            _same_skills(folder, parts[0])
             if config.begin and "agent" not in run.saved:  # it was killed before it had a copy
                 _load(parts[2], Path(config.begin))
             return _train(config, parts, run, watcher)
 
 
+def _resolved(folder: Path, trusted: bool) -> Config:
+    """The config of a run, if all code that it names is the user's own or is trusted."""
+    plain = parse_config(folder)
+    trust.check(plain, folder, trusted)
+    try:
+        return resolve(plain)
+    except UsageError as error:
+        raise type(error)(f"{folder / CONFIG}: {error}") from error
+
+
 def _tell_changes(folder: Path) -> None:
     """Say what differs from the config that the run went with last; all that it went with stay in its environment."""
-    now = dict(leaves(read_config(folder)))
+    now = dict(leaves(parse_config(folder)))
     known = read_environment(folder)
-    before = dict(leaves(known[-1].get("config", {}))) if known else {}
+    config = known[-1].get("config") if known else None
+    before = dict(leaves(config)) if isinstance(config, Mapping) else {}
     for key in sorted(before.keys() | now.keys()) if before else ():
         if before.get(key) != now.get(key):
             LOG.warning("%s: %s was %s and is %s from here on", folder, key, before.get(key), now.get(key))
@@ -286,10 +317,10 @@ def follow() -> None:
     ranks.follow(making)
 
 
-def trained(folder: Path | str) -> tuple[Config, Agent]:
+def trained(folder: Path | str, trusted: bool = False) -> tuple[Config, Agent]:
     """The agent of a run as it is now, or an exported one, in its world."""
     folder = Path(folder)
-    config = resolve(read_config(folder))
+    config = _resolved(folder, trusted)
     agent = _newcomer(config, config.world(config.world_options, config.original))
     _load(agent, folder)
     return config, agent
@@ -297,21 +328,24 @@ def trained(folder: Path | str) -> tuple[Config, Agent]:
 
 def _load(agent: Agent, folder: Path) -> None:
     """Take up what the agent of a run, as it is now, or an exported one knows."""
-    read_config(folder)  # says so if it is neither
-    agent.load(folder / EXPORTED if (folder / EXPORTED).is_dir() else read_checkpoint(folder, "agent"))
+    parse_config(folder)  # says so if it is neither
+    take_up(agent, folder / EXPORTED if (folder / EXPORTED).is_dir() else read_checkpoint(folder, "agent"))
 
 
-def export(folder: Path | str, out: Path | str, merged: bool = False) -> None:
+def export(folder: Path | str, out: Path | str, merged: bool = False, trusted: bool = False) -> None:
     """Write the agent of a run into a new folder that can be tested, watched and filmed as the run can."""
     folder = Path(folder)
     out = Path(out)
     if out.exists():
         raise RunError(f"{out} exists already; choose another --out")
-    _, agent = trained(folder)
-    agent.publish(out / PUBLISHED, merged)
-    (out / EXPORTED).mkdir(parents=True)
-    agent.save(out / EXPORTED)
-    (out / CONFIG).write_bytes((folder / CONFIG).read_bytes())
+    _, agent = trained(folder, trusted)
+    try:
+        agent.publish(out / PUBLISHED, merged)
+        (out / EXPORTED).mkdir(parents=True)
+        agent.save(out / EXPORTED)
+        (out / CONFIG).write_bytes((folder / CONFIG).read_bytes())
+    except OSError as error:
+        raise RunUnwritable(f"cannot write {out}: {error.strerror or error}; choose another --out") from error
 
 
 @contextmanager
@@ -337,6 +371,7 @@ def _same_skills(folder: Path, world: World) -> None:
 
 def _build(config: Config) -> tuple[World, Designer, Agent]:
     world = config.world(config.world_options, config.original)
+    refuse_too_large(world, config.agent_options, config.schedule.designs)
     designer = config.designer(world.Setting, config.designer_options, derive(config.seed, "designer"))
     return world, designer, _newcomer(config, world)
 

@@ -1,8 +1,8 @@
-"""Designer: the contract of whatever makes environments for the agent.
+"""Designer: the contract of what makes environments for the agent.
 
-A designer is built with its world's `Setting` class and sees briefs, never a world's code. Its draws come from
+A designer gets its world's `Setting` class and briefs, never the world's code. Random draws come from
 `seeds.generator(self.seed, purpose, cycle)`, so that a resumed run proposes what the uninterrupted one would have.
-File to imitate: `designers/baselines.py`.
+Start from `designers/baselines.py`.
 """
 
 from abc import ABC, abstractmethod
@@ -23,29 +23,29 @@ class Context(Protocol):
 
     cycle: int
     folder: Path
-    """Where prompts for a person and their answers lie; it outlives a killed step, and may not exist yet."""
+    """The folder for prompts to a person, and for the answers. It survives a killed step and may not exist yet."""
 
     def trial(self, designs: Sequence[Design], *, episodes: int = 12, practised: int | None = None) -> list[Outcome]:
-        """Test designs without updates: by the current agent, or by a newcomer that practised in the original first.
+        """Test designs without updates, by the current agent or by a new one that practised in the original first.
 
-        What it costs stands in the metrics as `trial/spent`; it is not part of the schedule's budget.
+        Its cost is in the metrics as `trial/spent`; it is not part of the schedule's budget.
         """
 
-    def report(self, figures: Mapping[str, float]) -> None:
-        """Add figures to the run's metrics."""
+    def report(self, metrics: Mapping[str, float]) -> None:
+        """Add numbers to the run's metrics."""
 
     def keep(self, exchange: Exchange) -> None:
         """Store one exchange with a language model in the run folder, at once."""
 
     def kept(self) -> Sequence[Exchange]:
-        """The exchanges of this very step; after a crash, answers that were paid for and are still to be used."""
+        """The stored exchanges of this step; after a crash their replies are used and not paid for again."""
 
     def spent(self) -> Mapping[str, float]:
-        """What all exchanges of the run cost so far: the sum of their `usage`."""
+        """The cost of all exchanges of the run so far: the sum of their `usage`."""
 
 
 class NamingOptions(records.Options):
-    """Options that name other designers: beside each such option `x` stands another, `x_options`, with that one's."""
+    """Options that name other designers: beside such an option `x`, `x_options` has the options of that designer."""
 
     naming: ClassVar[tuple[str, ...]] = ()
 
@@ -59,7 +59,7 @@ class OfOptions(NamingOptions):
 
 
 class LeaveOptions(records.Options):
-    """Options of a designer that may be told to keep its hands off some knobs."""
+    """Options of a designer that can leave some knobs as they are."""
 
     leave: tuple[str, ...] = Field(
         (), strict=False, description='Knobs that stay as they are in the original, as in ["level"].'
@@ -71,7 +71,7 @@ class LeaveOptions(records.Options):
         return (given,) if isinstance(given, str) else given
 
     def check(self, setting: type[Setting]) -> None:
-        """Refuse names that are no knobs, and to leave them all."""
+        """Refuse names that are not knobs, and a list of all knobs."""
         names = [k.name for k in setting.knobs()]
         for name in self.leave:
             if name not in names:
@@ -80,7 +80,7 @@ class LeaveOptions(records.Options):
             raise UsageError(f"leave = {list(self.leave)} leaves nothing to design: these are all knobs there are")
 
     def held(self, original: records.Values) -> dict[str, records.Value]:
-        """The knobs it leaves, with their values."""
+        """The knobs that it leaves, with their values in the original."""
         return {name: original[name] for name in self.leave}
 
 
@@ -96,19 +96,19 @@ class Designer(ABC):
         self.seed = seed
 
     def ready(self) -> None:
-        """Raise what a person has to mend before a new run can begin, such as a key that is not set."""
+        """Raise an error if a person has to set something up before a run can begin, such as an API key."""
         return
 
     def prompts(self, brief: Brief, n: int) -> Sequence[Sequence[Message]]:
-        """What it would ask a language model for n designs, call by call; nothing where it asks none."""
+        """The prompts that it would send to a language model for n designs, one a call; none without a model."""
         return ()
 
     @abstractmethod
     def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
-        """Step 1: make up to n designs; none at all means that the agent practises in the original instead."""
+        """Step 1: return up to n designs; with none, the agent practises in the original instead."""
 
     def learn(self, outcomes: Sequence[Outcome], scores: Scores, context: Context) -> None:
-        """Step 4: adapt to what the agent did in the designs and to how it scored afterwards."""
+        """Step 4: adapt to the outcomes of the designs and to the scores of the test after them."""
         return
 
     def save(self, folder: Path) -> None:
@@ -116,5 +116,5 @@ class Designer(ABC):
         return
 
     def load(self, folder: Path) -> None:
-        """Take up the state that `save` wrote."""
+        """Read the state that `save` wrote."""
         return

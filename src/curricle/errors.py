@@ -5,8 +5,10 @@ Anything else that escapes is a bug of ours.
 """
 
 import difflib
+import importlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class CurricleError(Exception):
@@ -101,3 +103,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"known: {', '.join(names)}" if names else "there are none"
+
+
+def needed(name: str) -> Any:
+    """Import a package that only language models as players need, or say how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ModelError(
+            f"language models as players need {name}: pip install 'curricle[llm]' ({type(error).__name__}: {error})"
+        ) from error

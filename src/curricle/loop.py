@@ -11,33 +11,43 @@ loop with different parts; it knows no world, designer or agent by name. Every s
 it and marks it done, or returns what it gave before the run was interrupted.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
 from curricle.agent import Agent
 from curricle.designer import Designer
 from curricle.errors import AgentError, DesignerError, ValueRefused
-from curricle.records import Cycle, Design, Exchange, Frozen, Options, Outcome, Scores, Trained
+from curricle.records import Cycle, Design, Exchange, Frozen, Options, Outcome, Scores, Trained, at_most
 from curricle.run import Run, Step
 from curricle.seeds import TESTS, derive, for_test
 from curricle.tracking.watcher import Watcher
 from curricle.world import World
 
+Budget = Annotated[int, at_most(10**12, "at a million a second it would take eleven days")]
+
 
 class Schedule(Options):
     """How much of what; budgets are in the agent's unit (steps, or rollouts of tasks). Defaults: EnvGen in Crafter."""
 
-    cycles: int = Field(4, ge=0, description="How often designs are made and adapted.")
-    designs: int = Field(4, ge=1, description="Designs a cycle.")
-    per_cycle: int = Field(240_000, ge=0, description="Practice a cycle, designed and original together.")
+    cycles: Annotated[int, at_most(1_000_000, "each takes a second at least")] = Field(
+        4, ge=0, description="How often designs are made and adapted."
+    )
+    designs: Annotated[int, at_most(10_000, "each is practised in an environment of its own")] = Field(
+        4, ge=1, description="Designs a cycle."
+    )
+    per_cycle: Budget = Field(240_000, ge=0, description="Practice a cycle, designed and original together.")
     ratio: str = Field("1:1", description="Practice in the designs to practice in the original, as in '5:1'.")
-    final: int = Field(1_000_000, ge=0, description="Practice in the original after the last cycle.")
+    final: Budget = Field(1_000_000, ge=0, description="Practice in the original after the last cycle.")
     test_seeds: int = Field(
         12, ge=1, le=TESTS, description="Seeds the agent is tested on; the same in every cycle and every run."
     )
-    test_episodes: int = Field(1, ge=1, description="Test episodes (or tasks) a seed.")
-    save_every: int = Field(
+    test_episodes: Annotated[int, at_most(1_000_000, "all are played at every test")] = Field(
+        1, ge=1, description="Test episodes (or tasks) a seed."
+    )
+    save_every: Budget = Field(
         120_000,
         ge=1,
         description="Practice between two checkpoints; open episodes are cut there if the world cannot be saved.",
@@ -47,7 +57,8 @@ class Schedule(Options):
     @classmethod
     def _two_numbers(cls, ratio: object) -> str:
         parts = ratio.split(":") if isinstance(ratio, str) else []
-        if len(parts) != 2 or not all(p.strip().isdigit() for p in parts) or not any(int(p) for p in parts):
+        numbers = [p.strip() for p in parts if re.fullmatch("[0-9]{1,9}", p.strip())]
+        if len(parts) != 2 or len(numbers) != 2 or not any(int(p) for p in numbers):
             raise ValueError("write two whole numbers with a colon between, like '1:1' or '5:1'")
         return str(ratio)
 
@@ -244,8 +255,8 @@ class _Context:
         self.report({"trial/spent": spent + sum(outcome.spent for outcome in outcomes)})
         return outcomes
 
-    def report(self, figures: Mapping[str, float]) -> None:
-        self.loop._report(self.step, 0, 0, figures)
+    def report(self, metrics: Mapping[str, float]) -> None:
+        self.loop._report(self.step, 0, 0, metrics)
 
     def keep(self, exchange: Exchange) -> None:
         self.loop.run.keep(self.step, exchange)

@@ -346,8 +346,8 @@ class Exchange(Record):
 
     prompt: tuple[Message, ...]
     reply: Prose
-    model: str = ""
-    finish: str = ""
+    model: Prose = ""
+    finish: Prose = ""
     """Why the reply ended, in the endpoint's words."""
     error: Prose = ""
     """What went wrong, where there is no reply."""
@@ -386,6 +386,45 @@ class Verdict(Record):
     """Whether it kept to the form that was asked for, right or wrong: others stay out of the pool of traces."""
 
 
+DEEPEST = 16
+LONGEST_NAME = 200
+LARGEST = 2**63 - 1
+"""Levels of tables in a config, characters of a name and whole numbers that are read."""
+
+
+def refuse_unbearable(values: object, where: str = "config", level: int = 0) -> None:
+    """Refuse plain data that no config needs and that would break what prints, writes or looks it up."""
+    if level > DEEPEST:
+        raise ValueRefused(f"{where:.100} is nested more than {DEEPEST} levels deep")
+    if isinstance(values, Mapping):
+        for name, value in values.items():
+            if not isinstance(name, str) or not _is_bearable(name):
+                raise ValueRefused(f"{where:.100}: {name!r:.60} is no name")
+            refuse_unbearable(value, f"{where}.{name}" if level else name, level + 1)
+    elif isinstance(values, list | tuple):
+        for value in values:
+            refuse_unbearable(value, where, level + 1)
+    elif isinstance(values, int) and abs(values) > LARGEST:
+        raise ValueRefused(f"{where:.100} is a number of {values.bit_length()} bits; at most 63 are read")
+    elif isinstance(values, str) and ("\0" in values or values != _speakable(values)):
+        raise ValueRefused(f"{where:.100} = {values!r:.60} holds a character that no file can hold")
+
+
+def _is_bearable(name: str) -> bool:
+    return 0 < len(name) <= LONGEST_NAME and name.isprintable()
+
+
+def at_most(limit: int, why: str) -> AfterValidator:
+    """A bound with its reason, for sizes that could never run."""
+
+    def check(value: int) -> int:
+        if value > limit:
+            raise ValueError(f"at most {limit:,}: {why}")
+        return value
+
+    return AfterValidator(check)
+
+
 def checked(model: type[M], values: Mapping[str, Any], what: str) -> M:
     """Build a model from untrusted values; every bad one is named with what would be allowed."""
     given = model.updated(values, what) if issubclass(model, Options) else dict(values)
@@ -405,7 +444,16 @@ def _problem(model: type[BaseModel], problem: Any) -> str:
         return f"{path!r} is missing"
     if not path:
         return str(problem["msg"]).removeprefix("Value error, ")
-    return f"{path} = {problem['input']!r} is refused: {problem['msg'].removeprefix('Value error, ')}"
+    return f"{path} = {_short(problem['input'])} is refused: {problem['msg'].removeprefix('Value error, ')}"
+
+
+def _short(value: object, longest: int = 200) -> str:
+    """A value in a message; whole numbers of thousands of digits cannot even be written."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= longest else f"{text[:longest]}..."
 
 
 def leaves(table: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, Any]]:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from curricle.agent import Agent
 from curricle.designer import Designer, NamingOptions
 from curricle.errors import PluginError, UsageError, nearest
-from curricle.records import checked
+from curricle.records import LONGEST_NAME, checked
 from curricle.setting import Setting
 from curricle.world import ID, World
 
@@ -68,6 +68,8 @@ def find(kind: type[T], name: str) -> type[T]:
 
     A narrower kind may be asked for (`VectorWorld`); what is found but of another kind is refused.
     """
+    if len(name) > LONGEST_NAME and ":" not in name:
+        raise UsageError(f"there is no {_group(kind)[:-1]} with a name of {len(name)} characters: {name[:40]!r}...")
     if ":" in name:
         return _load(kind, name, name)
     known, _ = _places(kind)

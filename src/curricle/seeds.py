@@ -1,7 +1,7 @@
 """Randomness: one seed a run, and every draw from a generator derived from (seed, purpose, index).
 
-No generator outlives the call that made it, so no generator state has to be saved: a resumed run draws what the
-uninterrupted one would have drawn, and results do not depend on the number of workers.
+No generator outlives the call that made it, so no generator state has to be saved. A resumed run draws the same numbers
+as the uninterrupted one, and results do not depend on the number of workers.
 """
 
 import functools
@@ -11,7 +11,7 @@ import json
 import numpy as np
 
 TESTS = 1000
-"""There are so many test seeds."""
+"""The number of test seeds."""
 
 
 def derive(seed: int, *purpose: str | int) -> int:
@@ -31,7 +31,7 @@ def for_test(index: int) -> int:
 
 
 def is_for_test(seed: int) -> bool:
-    """Whether a seed is one of the tests': a world of tasks then draws those that no practice ever sees."""
+    """Whether a seed is one of the test seeds; a world of tasks then draws tasks that practice never sees."""
     return seed in _for_tests()
 
 

@@ -4,8 +4,8 @@
         depth: float = knob(2.0, "Depth of the water in metres.", ge=0.5, le=9.0, harder="up")
         fish: Literal["many", "few"] = knob("many", "How many fish live in it.", harder="up")
 
-Out of this one declaration come the prompt text and JSON schema for a language model, validation, random sampling, the
-heads of a policy and the command line's help. The defaults are the original world, the one that counts.
+This one declaration gives the prompt text and the JSON schema for a language model, validation, random sampling, the
+levels of a policy and the help of the command line. The defaults are the original world, in which agents are tested.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from curricle.errors import DeclarationError, ValueRefused, nearest
-from curricle.records import Frozen, Knob, Value, Values
+from curricle.records import Brief, Frozen, Knob, Value, Values
 
 _TRIES = 1000
 
@@ -31,7 +31,7 @@ def knob(
     max_length: int | None = None,
     harder: Literal["up", "down"] | None = None,
 ) -> Any:
-    """Declare one knob: its original value, a sentence, bounds where it is a number, and which direction is harder."""
+    """Declare a knob: its original value, a sentence, bounds if it is a number, and the direction that is harder."""
     if harder not in (None, "up", "down"):
         raise DeclarationError(f"knob({default!r}, {sentence!r}): harder = {harder!r}; it must be 'up' or 'down'")
     extra: Any = {"harder": harder} if harder else None
@@ -39,12 +39,15 @@ def knob(
 
 
 class Span(BaseModel):
-    """A stretch of free text: it ends with a sign, holds none of some others, and says something if it must."""
+    """Free text inside a constrained text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     until: str
+    """The character that ends it."""
     never: str = ""
+    """Characters that it must not contain."""
     blank: bool = True
+    """Whether it may be empty."""
 
 
 class Setting(BaseModel):
@@ -55,7 +58,7 @@ class Setting(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        """Check the declaration when the class is made, so that a bad one never reaches a run."""
+        """Check the declaration when the class is made, before any run."""
         cls._knobs = tuple(_knob(cls, name, field) for name, field in cls.model_fields.items())
         try:
             cls()
@@ -69,7 +72,7 @@ class Setting(BaseModel):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Build a setting from plain values; knobs left out keep their original value, bad ones are all named."""
+        """Build a setting from plain values; knobs left out have their default, and the error names all bad ones."""
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
@@ -77,23 +80,24 @@ class Setting(BaseModel):
 
     @classmethod
     def follows(cls, name: str, said: str) -> Sequence[str] | Span | None:
-        """What may come next in a text knob, for designers that write token by token; None: whatever they like.
+        """What may come next in a text knob, for designers that write token by token; None: anything.
 
-        Else pieces of which one must come, none the beginning of another, the empty one ending the text; or free text.
+        Otherwise a `Span` of free text, or pieces of which one must come next. No piece may be the beginning of
+        another. The empty piece ends the text.
         """
         return None
 
     @classmethod
     def essence(cls, name: str, text: str) -> str:
-        """What of a text knob makes it another one, where designers may write no copies; here, all of it.
+        """The part of a text that makes it different from others, for the check for copies; by default, all of it.
 
-        Paragraphs of the guide are asked about, too: a text that cannot be read is its own essence.
+        It is also called with paragraphs of the guide. Return a text that cannot be read as it is.
         """
         return text
 
     @classmethod
     def sample(cls, rng: np.random.Generator, held: Mapping[str, Value] | None = None) -> Self:
-        """Draw a setting uniformly from all that are valid and have the values held (text knobs keep their default)."""
+        """Draw a setting uniformly from the valid ones with the `held` values; text knobs keep their default."""
         for _ in range(_TRIES):
             try:
                 return cls(**{k.name: _draw(k, rng) for k in cls._knobs} | dict(held or {}))
@@ -105,7 +109,7 @@ class Setting(BaseModel):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """JSON schema for structured output: every knob required, none else, small integer ranges as enums."""
+        """JSON schema for structured output: every knob is required, no other allowed; small ranges are enums."""
         return schema_of(cls._knobs)
 
     @property
@@ -168,7 +172,7 @@ def schema_of(knobs: Sequence[Knob]) -> dict[str, Any]:
 
 
 def _schema(knob: Knob) -> dict[str, Any]:
-    """One knob's JSON schema; decoders keep enums more faithfully than bounds, so small ranges are written out."""
+    """One knob's JSON schema. Small ranges are enums, because decoders keep to enums better than to bounds."""
     schema: dict[str, Any] = {"description": knob.sentence}
     if knob.kind == "bool":
         return schema | {"type": "boolean"}
@@ -179,6 +183,27 @@ def _schema(knob: Knob) -> dict[str, Any]:
     if knob.kind == "int" and len(knob.levels()) == (knob.high or 0) - (knob.low or 0) + 1:
         return schema | {"enum": list(knob.levels())}
     return schema | {"type": "integer" if knob.kind == "int" else "number", "minimum": knob.low, "maximum": knob.high}
+
+
+def written_texts(setting: type[Setting], values: Mapping[str, Any], original: Mapping[str, Any]) -> list[str]:
+    """The texts that somebody wrote into a setting, each with its essence; the original's texts do not count."""
+    texts = []
+    for knob in setting.knobs():
+        text = values.get(knob.name)
+        if knob.kind == "text" and text and text != original.get(knob.name):
+            texts += [str(text), setting.essence(knob.name, str(text))]
+    return list(dict.fromkeys(texts))
+
+
+def shown_texts(setting: type[Setting], brief: Brief) -> list[str]:
+    """The texts that a prompt shows, which a designer must not copy: paragraphs of the guide, and seed tasks."""
+    paragraphs = brief.guide.strip().split("\n\n")
+    texts = list(paragraphs)
+    for paragraph in paragraphs:
+        texts += [setting.essence(knob.name, paragraph) for knob in setting.knobs() if knob.kind == "text"]
+    for values in brief.examples:
+        texts += written_texts(setting, values, brief.original)
+    return list(dict.fromkeys(texts))
 
 
 def _refusal(cls: type[Setting], problem: Any) -> str:

@@ -1,8 +1,8 @@
-"""World: the contract of everything an agent can be trained in.
+"""World: the contract of everything that an agent can be trained in.
 
-A world declares itself - a versioned id, its knobs (`Setting`), its skills and a guide - and gives either a vector of
-simulators (`VectorWorld`) or text tasks with an independent verifier (`TaskWorld`). Designers see the declaration only.
-The id's version rises with every change that can move results. File to imitate: `examples/vault.py`.
+A world declares a versioned id, its knobs (`Setting`), its skills and a guide. It makes either a vector of simulators
+(`VectorWorld`) or text tasks with a verifier (`TaskWorld`). Designers see only the declaration. The id's version goes
+up with every change that can move results. Start from `examples/vault.py`.
 """
 
 import re
@@ -30,39 +30,39 @@ class World(ABC):
     id: ClassVar[str]
     Options: ClassVar[type[records.Options]] = records.Options
     Setting: type[knobs.Setting]
-    """Of the class; an instance may be stricter, as its options say."""
+    """The class of its settings; an instance with stricter options may have a stricter one."""
     skills: ClassVar[tuple[Skill, ...]]
     guide: ClassVar[str]
     """The rules of the world in markdown, for a designer that has never seen it."""
     suggests: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Config that suits this world where the user says nothing, e.g. {"agent": {"id": "ppo"}}."""
+    """Config that this world uses where the user says nothing, e.g. {"agent": {"id": "ppo"}}."""
 
     @classmethod
     def suggested(cls, options: records.Options) -> Mapping[str, Mapping[str, Any]]:
-        """What suits it with these options, for worlds where that is not always `suggests`."""
+        """The same for these options, for worlds where it depends on them."""
         return cls.suggests
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if hasattr(cls, "id") and not {"id", "Setting", "skills", "suggests"}.isdisjoint(cls.__dict__):
-            _check_declaration(cls)  # an abstract step between has no id
+            _check_declaration(cls)  # an abstract subclass has no id
 
     def __init__(self, options: records.Options | None = None, original: knobs.Setting | None = None) -> None:
         self.options = options or self.Options()
         self.original = original or self.Setting()
-        """The setting that counts: agents are tested in it."""
+        """The setting that agents are tested in."""
         if hasattr(self, "id"):
-            check_skills(self)  # they may have been set after the class was made
+            check_skills(self)  # they may be set after the class is made
 
     def setting(self, values: Mapping[str, Any]) -> knobs.Setting:
-        """Turn plain values into this world's setting; knobs left out are as in the original."""
+        """Turn plain values into a setting of this world; knobs that are left out have the original's value."""
         try:
             return self.Setting.of({**self.original.values, **values})
         except ValueRefused as error:
             raise ValueRefused(f"setting of {self.id}: {error}") from None
 
     def brief(self, cycle: int, cycles: int, past: Sequence[Cycle] = ()) -> Brief:
-        """Tell a designer what this world offers and how the agent did so far."""
+        """Describe to a designer what this world offers and how the agent has done so far."""
         original = self.original.values
         return Brief(
             world=self.id,
@@ -77,7 +77,7 @@ class World(ABC):
         )
 
     def examples(self, cycle: int) -> Sequence[records.Values]:
-        """A few settings for a designer to vary, other ones each cycle; for worlds whose knobs hold written text."""
+        """Seed tasks: a few settings for a designer to vary, others each cycle. For worlds with text knobs."""
         return ()
 
     def unaltered(self) -> Design:
@@ -90,7 +90,7 @@ class World(ABC):
         return aim in seen if aim else all(skill.name in seen for skill in self.skills)
 
     def headline(self, rates: Mapping[str, float]) -> float:
-        """Condense success rates per skill (0 to 1) into the one figure this world is known by, in percent."""
+        """Turn the success rates of the skills (0 to 1) into one number, in percent: the score of this world."""
         return 100 * sum(rates.get(s.name, 0.0) for s in self.skills) / len(self.skills)
 
 
@@ -98,20 +98,20 @@ class WorldVector(VectorEnv[Any, Any, Any]):
     """A Gymnasium vector environment in which every sub-environment has a setting of its own.
 
     - Autoreset is SAME_STEP: a step that ends an episode returns the first observation of the next one;
-      `info["final_obs"][i]` is the last of the one that ended in sub-environment i.
-    - `info["skills"]`, bool (environments, skills): what the episode of this step has shown so far, this step included.
+      `info["final_obs"][i]` is the last one of the episode that ended in sub-environment i.
+    - `info["skills"]`, bool (environments, skills): which skills the episode has shown so far, this step included.
     - `reset(seed=[...], options={"settings": [...], "reset_mask": mask})` restarts the masked ones (default: all).
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - Gymnasium's own form
     copies: bool = True
-    """Whether observations are the caller's own; one that is done with them before the next step may set it to False,
-    and a world that can spare itself the copying then hands out its own arrays."""
+    """Whether the caller gets copies of observations. A caller that needs each only until the next step may set it to
+    False; a world that can then returns its own arrays."""
 
-    def lent(self) -> Any | None:
-        """Arrays in which all observations will be found while `copies` is False; None where there are no such.
+    def observation_arrays(self) -> Any | None:
+        """The arrays that hold every observation while `copies` is False, or None if there are none.
 
-        They lie on pages of memory of their own, so that a GPU may be let in.
+        They have memory pages of their own, so that a GPU may read them directly.
         """
         return None
 
@@ -146,16 +146,16 @@ class VectorWorld(World):
     """A world of simulators, for agents that act step by step."""
 
     keys: ClassVar[Mapping[str, tuple[int, str]]] = {}
-    """For people who play it: a key, the action it stands for and that action's name."""
+    """Keys for people who play it: a character, its action and that action's name."""
 
     @abstractmethod
     def vector(self, settings: Sequence[knobs.Setting]) -> WorldVector:
         """One sub-environment a setting."""
 
-    def by_turns(self, groups: Sequence[Sequence[knobs.Setting]]) -> Sequence[WorldVector]:
-        """A vector for each group of settings, for a caller who never moves two at once and closes all together.
+    def vectors(self, groups: Sequence[Sequence[knobs.Setting]]) -> Sequence[WorldVector]:
+        """A vector for each group of settings, for a caller that steps one at a time and closes all together.
 
-        A world that has threads may let these vectors share them.
+        So a world that has threads may let these vectors share them.
         """
         return [self.vector(group) for group in groups]
 
@@ -165,12 +165,12 @@ class VectorWorld(World):
 
 
 class TaskWorld(World):
-    """A world of text tasks, for agents that answer; who writes a task never grades it.
+    """A world of text tasks, for agents that answer in words. Whoever writes a task does not judge it.
 
     A task is about one skill; an agent counts in `Outcome.tried` how many tasks were about each.
 
-    A conversation is the task's prompt followed by what `transcript` holds: agent, world, agent, ... Both methods below
-    are functions of it alone, so an attempt can be replayed, batched and judged anywhere.
+    A conversation is the task's prompt followed by the transcript: agent, world, agent, ... `reply` and `score` depend
+    on it alone, so an attempt can be replayed, batched and judged anywhere.
     """
 
     suggests: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -202,7 +202,7 @@ class TaskWorld(World):
             "test_episodes": 7,  # one of each kind of tool task
         },
     }
-    """Two language models that co-evolve, at toy length for two cores; `configs/genenv-small.toml` is for a GPU."""
+    """Two language models that co-evolve, with toy sizes for two cores; `configs/genenv-small.toml` is for a GPU."""
 
     def succeeded(self, aim: str | None, shown: Iterable[str]) -> bool:
         """Whether an attempt met an aim; without an aim, its task's own skill counts."""
@@ -213,11 +213,11 @@ class TaskWorld(World):
         """Draw n tasks of a setting; the same seed gives the same tasks, and equal ids mean equal tasks.
 
         Seeds for which `seeds.is_for_test` holds draw from tasks that are held out: no other seed ever gives them.
-        Agents hand the seeds of `measure` on as they are.
+        Agents pass the seeds of `measure` on unchanged.
         """
 
     def draw(self, setting: knobs.Setting, n: int, seed: int) -> list[Task]:
-        """What `tasks` gives, held to what it promises."""
+        """Call `tasks` and check what it returns."""
         try:
             found = self.tasks(setting, n, seed)
         except CurricleError:
@@ -242,7 +242,7 @@ class TaskWorld(World):
         """Judge a finished attempt."""
 
     def judge(self, task: Task, transcript: Sequence[Message]) -> Verdict:
-        """What `score` says, held to what it promises."""
+        """Call `score` and check what it returns."""
         verdict = self.score(task, transcript)
         if not isinstance(verdict, Verdict):
             wanted = "a Verdict, as in Verdict(reward=1.0, skills=(task.skill,))"
@@ -250,19 +250,19 @@ class TaskWorld(World):
         return verdict
 
     def reply(self, task: Task, transcript: Sequence[Message]) -> Message | None:
-        """The world's answer to the agent's last message, or None when the attempt is over (here: after one answer)."""
+        """The world's answer to the agent's last message, or None if the attempt is over; by default it always is."""
         return None
 
     def state(self, task: Task, transcript: Sequence[Message]) -> str:
-        """Where an attempt stands: attempts in the same state can be compared by what they do next (GiGPO).
+        """The state of an attempt: attempts in the same state can be compared by what they do next (GiGPO).
 
-        Here it is what the world said last; a world whose last words do not tell all says more.
+        By default it is the world's last message. Override it if that does not say everything.
         """
         said = [message.content for message in (*task.prompt, *transcript) if message.role != "assistant"]
         return said[-1] if said else ""
 
     def solution(self, task: Task) -> Sequence[str]:
-        """What a perfect agent would say, turn by turn; nothing where the world does not know."""
+        """What a perfect agent would say, turn by turn; empty if the world does not know."""
         return ()
 
 

@@ -92,8 +92,8 @@ def test_tabular_learns_where_chance_does_not():
 
 
 def test_a_world_without_end_is_named(caplog, monkeypatch):
-    monkeypatch.setattr("curricle.agents.episodes.LONGEST", 50)
-    monkeypatch.setattr("curricle.agents.episodes.LONG", 20)
+    monkeypatch.setattr("curricle.agents.episodes.MAX_STEPS", 50)
+    monkeypatch.setattr("curricle.agents.episodes.WARN_STEPS", 20)
     endless = type("Endless", (VAULT,), {"id": "endless-v1", "make": lambda self, setting: Endless()})
     with pytest.raises(AgentError, match="endless-v1: no episode ended within 50 steps"):
         RandomAgent(endless()).measure([endless().unaltered()], [0], 1)

@@ -3,6 +3,7 @@
 import itertools
 import re
 import signal
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -77,7 +78,7 @@ def check(monkeypatch):
 
 
 def floats(*values):
-    return np.float32(values)
+    return np.array(values, np.float32)
 
 
 def test_a_good_world_gets_no_note(check):
@@ -342,7 +343,7 @@ def test_tasks_that_never_come_are_not_waited_for(check, monkeypatch, side):
 )
 @pytest.mark.parametrize("told", [True, False])
 def test_junk_that_is_paid_whatever_the_task_is_a_fault(check, pays, name, told):
-    more = {} if told else {"solution": lambda self, task: ()}
+    more: dict[str, Any] = {} if told else {"solution": lambda self, task: ()}
     more |= {"right": lambda self, task, said: Doubles.right(self, task, said) or pays(task, said)}
     with pytest.raises(
         WorldError, match=rf"^the original: doubles-v1: score\(\) pays for {name} as an answer to every"

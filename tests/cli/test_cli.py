@@ -46,6 +46,7 @@ def test_run_then_show_then_resume(tmp_path):
     assert curricle("resume", tmp_path / "run").stdout == first.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x[/red]", "a b", "[red]x", "ünder"])
 def test_odd_folder_names(name, tmp_path):
     done = curricle("run", VAULT, "--out", tmp_path / name, *QUICK)
@@ -59,6 +60,7 @@ def test_what_cannot_be_built_leaves_no_folder(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_shown_without_the_worlds_code(tmp_path):
     (tmp_path / "mine.py").write_text((ROOT / "examples" / "vault.py").read_text())
     done = curricle("run", f"{tmp_path}/mine.py:Vault", "--out", tmp_path / "run", *QUICK)
@@ -66,6 +68,7 @@ def test_a_run_is_shown_without_the_worlds_code(tmp_path):
     assert curricle("show", tmp_path / "run").stdout == done.stdout
 
 
+@pytest.mark.slow
 def test_runs_get_a_folder_of_their_own(tmp_path):
     for _ in range(2):
         assert curricle("run", VAULT, *QUICK, cwd=tmp_path).returncode == 0
@@ -75,6 +78,7 @@ def test_runs_get_a_folder_of_their_own(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_progress_is_drawn_for_a_person(tmp_path):
     reader, writer = pty.openpty()
     command = [sys.executable, "-m", "curricle", "run", VAULT, "--out", str(tmp_path / "run")]
@@ -90,6 +94,7 @@ def test_progress_is_drawn_for_a_person(tmp_path):
     assert b"practice" in seen and b"steps/s" in seen
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_says_how_to_go_on(tmp_path):
     long = ["--set", "schedule.per_cycle=4000000", "--set", "schedule.save_every=4000000"]
     command = [sys.executable, "-m", "curricle", "run", VAULT, "--out", str(tmp_path / "run"), *long]
@@ -127,6 +132,7 @@ def test_mistakes_get_one_line_and_an_exit_code(arguments, code, message, tmp_pa
     assert not list(tmp_path.iterdir()), "nothing is left behind"
 
 
+@pytest.mark.slow
 def test_lists_show_the_knobs():
     designers = curricle("designers").stdout
     for word in ("tutor-v1", "none-v1", "easy_to_hard-v1", "candidates = 16: How many designs are ranked."):
@@ -137,6 +143,7 @@ def test_lists_show_the_knobs():
     assert curricle("worlds").returncode == 0
 
 
+@pytest.mark.slow
 def test_the_brief_of_a_designer(tmp_path):
     first = curricle("design", VAULT).stdout
     assert first.startswith("# vault-v1\n") and "## Cycle 1 of 4" in first and "+/-" not in first

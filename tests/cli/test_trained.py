@@ -33,6 +33,7 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_eval_repeats_the_runs_own_test(run):
     done = curricle("eval", run, "--seeds", 3, "--episodes", 2)
     ((_, scores),) = read_records(run, Scores)
@@ -41,6 +42,7 @@ def test_eval_repeats_the_runs_own_test(run):
     assert "collect_wood" in done.stdout and "crafter-v1, ppo-v1" in done.stdout
 
 
+@pytest.mark.slow
 def test_an_exported_agent_is_the_runs(run, tmp_path):
     done = curricle("export", run, "--out", tmp_path / "agent")
     assert done.returncode == 0, done.stderr
@@ -52,14 +54,16 @@ def test_an_exported_agent_is_the_runs(run, tmp_path):
     assert "is an exported agent, not a run" in curricle("resume", tmp_path / "agent").stderr
 
 
+@pytest.mark.slow
 def test_a_film_of_an_episode(run, tmp_path):
     done = curricle("film", run, "--out", tmp_path / "film.gif", "--size", 90, "--longest", 40)
     assert done.stdout.strip().endswith("film.gif: 40 frames"), done.stderr
     with Image.open(tmp_path / "film.gif") as film:
-        assert film.size == (90, 90) and film.n_frames > 10
+        assert film.size == (90, 90) and film.n_frames > 10  # type: ignore[attr-defined]
     assert curricle("film", run, "--out", tmp_path / "film.avi").returncode == 2
 
 
+@pytest.mark.slow
 def test_a_film_as_mp4(run, tmp_path):
     pytest.importorskip("imageio_ffmpeg", reason="MP4 needs an extra: pip install 'curricle[film]'")
     done = curricle("film", run, "--out", tmp_path / "film.mp4", "--size", 90, "--longest", 12)
@@ -76,6 +80,7 @@ def test_knobs_for_a_film_are_changes_of_the_runs_own_original(run):
     assert len(vectors) <= 100
 
 
+@pytest.mark.slow
 def test_watching_an_agent(run):
     done = curricle("play", "crafter", "--agent", run, "--setting", "start_wood=7")
     assert done.returncode == 0, done.stderr

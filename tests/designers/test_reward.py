@@ -10,8 +10,8 @@ from curricle.designers import reward as r
 
 def test_the_bell_by_hand():
     p = np.array([0.0, 0.25, 0.5, 1.0])
-    assert r.bell(0.5, 2.0)(p) == pytest.approx([math.exp(-0.5), math.exp(-0.125), 1.0, math.exp(-0.5)])
-    assert r.bell(0.3, 4.0)(np.array([0.8])) == pytest.approx([math.exp(-1.0)])
+    assert r.alpha_reward(0.5, 2.0)(p) == pytest.approx([math.exp(-0.5), math.exp(-0.125), 1.0, math.exp(-0.5)])
+    assert r.alpha_reward(0.3, 4.0)(np.array([0.8])) == pytest.approx([math.exp(-1.0)])
 
 
 def test_learnability_by_hand():
@@ -37,7 +37,7 @@ def test_expected_rewards_by_hand():
     """Of 4p(1 - p) under Beta(a, b): 4 ab / ((a + b)(a + b + 1))."""
     found = r.expected(r.learnability, [(0, 0), (2, 4), (0, 4)])
     assert found == pytest.approx([4 / 6, 4 * 9 / 42, 4 * 5 / 42], abs=1e-5)
-    assert r.expected(r.bell(0.5, 2.0), [(1000, 2000)]) == pytest.approx([1.0], abs=1e-3)
+    assert r.expected(r.alpha_reward(0.5, 2.0), [(1000, 2000)]) == pytest.approx([1.0], abs=1e-3)
 
 
 def test_chance_of_the_band_by_hand():
@@ -63,12 +63,12 @@ def test_the_filter_counts_what_may_be_inside_the_band():
 @pytest.mark.parametrize("counts", [[(0, 40), (6, 40), (0, 40)], [(40, 40), (34, 40), (40, 40)]])
 def test_a_cold_start_cannot_block_every_update(counts, k_min):
     assert not any(r.passes(k, n, 0.5, k_min) for k, n in counts)
-    weight = r.weights(counts, r.bell(0.5, 2.0), 0.5, k_min, strength=1.0)
+    weight = r.weights(counts, r.alpha_reward(0.5, 2.0), 0.5, k_min, strength=1.0)
     assert weight[1] > 0.0005 and weight[1] > 3 * max(weight[0], weight[2]), "towards the one nearest to the band"
 
 
 def test_no_update_on_chance():
-    bell = r.bell(0.5, 8.0)
+    bell = r.alpha_reward(0.5, 8.0)
 
     def weigh(counts):
         return r.weights(counts, bell, 0.5, 0.1, strength=1.0)
@@ -85,7 +85,7 @@ def test_no_update_on_chance():
 
 def test_weights_follow_exp_of_the_reward():
     """With many attempts the posterior is a point: the weight is exp(l (R - baseline)) - 1."""
-    bell, counts = r.bell(0.5, 2.0), [(1000, 2000), (0, 2000), (2000, 2000)]
+    bell, counts = r.alpha_reward(0.5, 2.0), [(1000, 2000), (0, 2000), (2000, 2000)]
     rewards = r.expected(bell, counts)
     baseline = rewards.mean()
     found = r.weights(counts, bell, 0.5, 0.1, strength=3.0)
@@ -94,14 +94,14 @@ def test_weights_follow_exp_of_the_reward():
 
 
 def test_with_the_papers_beta_weights_inside_the_band_hardly_differ():
-    inside = r.bell(0.5, 2.0)(np.array([0.4, 0.5]))
+    inside = r.alpha_reward(0.5, 2.0)(np.array([0.4, 0.5]))
     assert np.exp(inside[1]) / np.exp(inside[0]) < 1.02
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.5, 0.7])
 @pytest.mark.parametrize("beta", [2.0, 8.0])
 def test_nothing_is_learnt_at_either_end(alpha, beta):
-    gain = r.gain(r.bell(alpha, beta))
+    gain = r.gain(r.alpha_reward(alpha, beta))
     assert gain(np.array([0.0, 1.0])) == pytest.approx([0.0, 0.0])
     assert gain(np.array([alpha])) == pytest.approx([1.0])
     assert r.GRID[gain(r.GRID).argmax()] == pytest.approx(alpha, abs=1e-3)
@@ -112,12 +112,17 @@ def test_the_ranking_bound_by_hand():
     assert r.ranking_error(0.0, 0.1, 4) == 1.0, "a probability at most"
 
 
-def test_rates_that_differ_by_chance_alone_are_alike():
-    assert r.alike([]) and r.alike([(3, 9)]) and r.alike([(0, 9), (0, 2)]) and r.alike([(9, 9), (2, 2)])
-    assert r.alike([(5, 10), (6, 10)])
+def test_rates_that_differ_only_by_chance_alone_are_alike():
+    assert (
+        r.differ_only_by_chance([])
+        and r.differ_only_by_chance([(3, 9)])
+        and r.differ_only_by_chance([(0, 9), (0, 2)])
+        and r.differ_only_by_chance([(9, 9), (2, 2)])
+    )
+    assert r.differ_only_by_chance([(5, 10), (6, 10)])
     chi = 2 * 5**2 / (10 * 0.25)  # (k - np)^2 / np(1 - p), twice, with p = 1/2
-    assert chi == 20 > 1 + 3 * np.sqrt(2) and not r.alike([(0, 10), (10, 10)])
+    assert chi == 20 > 1 + 3 * np.sqrt(2) and not r.differ_only_by_chance([(0, 10), (10, 10)])
     rng, drawn = np.random.default_rng(0), 400
-    told = [r.alike([(int(k), 40) for k in rng.binomial(40, 0.8, 16)]) for _ in range(drawn)]
+    told = [r.differ_only_by_chance([(int(k), 40) for k in rng.binomial(40, 0.8, 16)]) for _ in range(drawn)]
     assert sum(told) / drawn > 0.97
-    assert not r.alike([(int(k), 40) for k in rng.binomial(40, [0.8] * 14 + [0.4] * 2)])
+    assert not r.differ_only_by_chance([(int(k), 40) for k in rng.binomial(40, [0.8] * 14 + [0.4] * 2)])

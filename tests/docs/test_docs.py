@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.pages import SMALL, blocks, part, tiny_players
@@ -29,6 +30,7 @@ from curricle.worlds.crafter.observe import symbols
 README, CONTRIBUTING = (ROOT / "README.md").read_text(), (ROOT / "CONTRIBUTING.md").read_text()
 
 
+@pytest.mark.slow
 def test_readme_quickstart_runs(at_root):
     (code,) = blocks(README, "python")
     assert len(code.strip().splitlines()) <= 12
@@ -37,6 +39,7 @@ def test_readme_quickstart_runs(at_root):
     assert "open_3" in done.stdout and "final" in done.stdout
 
 
+@pytest.mark.slow
 def test_readme_commands_run(at_root):
     skip_without("plots")
     (text,) = blocks(README, "sh")
@@ -123,6 +126,7 @@ def test_text_page_runs():
     assert done.returncode == 0 and "reward=1.0" in done.stdout and "no call" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_crafter_page_runs(at_root):
     (code,), (text,) = blocks(CRAFTER, "python"), blocks(CRAFTER, "sh")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -144,6 +148,7 @@ def test_the_page_on_worlds_runs(at_root):
         assert done.exit_code == 0 and done.output, (line, done.output, done.exception)
 
 
+@pytest.mark.slow
 def test_agents_page_runs(at_root):
     page = (ROOT / "docs" / "agents.md").read_text()
     (text,), (code,) = blocks(page, "sh"), blocks(page, "python")
@@ -152,10 +157,11 @@ def test_agents_page_runs(at_root):
         small = ["--set", "schedule.final=400", "--set", "schedule.per_cycle=400"] if words[1] == "run" else []
         done = CliRunner().invoke(app, [*words[1:], *small])
         assert done.exit_code == 0, (line, done.output, done.exception)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.startswith("6 attempts, "), done.stderr
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert shown.stdout.startswith("6 attempts, "), shown.stderr
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_agents_runs():
     small = ["--view", "symbols", "--seconds", "0.1", "--no-reference", "--json", "--set", "environments=4", "steps=8"]
     command = [sys.executable, str(ROOT / "benchmarks" / "agents.py"), *small]
@@ -173,6 +179,7 @@ def test_the_benchmark_of_worlds_says_where_their_time_goes():
     assert float(parts["rules by day"]) > 0 and len(parts) == 6
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_the_policy_runs():
     world, small = str(ROOT / "examples" / "vault.py:Vault"), ["--cycles", "2", "--set", "schedule.per_cycle=400"]
     command = [sys.executable, str(ROOT / "benchmarks" / "policy.py"), world, *small, "--json"]
@@ -185,6 +192,7 @@ def test_contributing_names_files_that_exist():
         assert (ROOT / name).exists(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", sorted([*ROOT.glob("configs/*.toml"), *ROOT.glob("tests/helpers/*.toml")]), ids=lambda p: p.stem
 )
@@ -201,6 +209,7 @@ def test_every_config_runs(path, at_root):
     assert read_records(Path("run"), Outcome)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*.py")), ids=lambda p: p.stem)
 def test_every_example_runs(path, at_root):
     name = next(n for n in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE) if is_world(path, n))
@@ -225,7 +234,7 @@ def test_the_papers_schedules_are_config_files(at_root):
 
 @pytest.mark.parametrize("kind", ["agents", "designers"])
 def test_pages_name_options_by_the_names_they_have_now(kind):
-    contract = {"agents": Agent, "designers": Designer}[kind]
+    contract: Any = {"agents": Agent, "designers": Designer}[kind]
     known = {"id"}
     for name in BUILT_IN[kind]:
         known |= set(find(contract, name).Options.model_fields)

@@ -13,6 +13,7 @@ def study(monkeypatch):
     return importlib.import_module("steering")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.3, 0.5, 0.7])
 @pytest.mark.parametrize("agent", ["constant", "improves", "forgets"])
 def test_success_comes_to_alpha_and_stays(study, agent, alpha):
@@ -25,6 +26,7 @@ def test_success_comes_to_alpha_and_stays(study, agent, alpha):
     assert found["diversity"] > 0.2, "not one design over and over"
 
 
+@pytest.mark.slow
 def test_it_is_better_at_it_than_random_and_the_tutor(study):
     runs = {name: study.measures(study.steer(study.DESIGNERS[name], "improves", 0), 0.5) for name in study.DESIGNERS}
     assert runs["policy"]["in_band"] > max(runs[name]["in_band"] for name in ("tutor", "random")) + 0.2
@@ -37,6 +39,7 @@ def test_the_ranking_bound_holds_in_simulation(study):
     assert min(line["bound"] for line in lines) < 0.01 < max(line["wrong"] for line in lines), "and says something"
 
 
+@pytest.mark.slow
 def test_the_data_of_the_study_is_what_the_code_gives(study):
     kept = study.read_lines(study.STEERING)
     (line,) = [x for x in kept if (x["designer"], x["agent"], x["alpha"], x["seed"]) == ("policy", "improves", 0.5, 1)]

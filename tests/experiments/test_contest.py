@@ -28,6 +28,7 @@ def call(contest, folder, *words):
     return [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_run_again_and_the_rest_is(contest, tmp_path, capsys):
     one = call(contest, tmp_path, "--only", "policy", "none", "--seeds", "1")
     assert {(x["condition"], x["config"]["seed"]) for x in one} == {("policy", 0), ("none", 0)}

@@ -127,6 +127,7 @@ def test_the_picture_shows_the_arms_there_are(script, tmp_path):
         script("experiments/common/genenv_tables.py", "picture", SUMS, *words)
 
 
+@pytest.mark.slow
 def test_tasks_that_are_written_are_counted(script, tmp_path):
     written = "experiments/written-tasks/written.py"
     out = tmp_path / "written.jsonl"

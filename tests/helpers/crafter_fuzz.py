@@ -1,6 +1,6 @@
 """Random settings and random actions; run as a script it does so with numba's bounds checks on.
 
-python tests/helpers/crafter_fuzz.py STEPS      (NUMBA_BOUNDSCHECK=1, and a NUMBA_CACHE_DIR of its own)
+python tests/helpers/crafter_fuzz.py STEPS [SEED]      (NUMBA_BOUNDSCHECK=1, and a NUMBA_CACHE_DIR of its own)
 """
 
 import sys
@@ -21,10 +21,10 @@ def fuzz(steps: int, view: Any, seed: int, count: int = 32) -> None:
         engine.states["upcoming"][i] = knobs_of(CrafterSetting.sample(rng))[0]
     engine.reset()
     for step in range(steps // count):
-        engine.play(rng.integers(len(r.ACTIONS), size=count))
-        for i in np.flatnonzero(engine.ends):
+        engine.step(rng.integers(len(r.ACTIONS), size=count))
+        for i in np.flatnonzero(engine.ends).tolist():
             engine.states["upcoming"][i] = knobs_of(CrafterSetting.sample(rng))[0]
-        engine.renew()
+        engine.reset_ended()
         if step % 50 == 0:
             check(engine.states)
             engine.states["inventory"][rng.integers(count)] = rng.integers(1, 10, size=len(r.ITEMS))
@@ -53,6 +53,8 @@ def check(states: np.ndarray) -> None:
 
 
 if __name__ == "__main__":
-    for view in ("state", "symbols", "pixels"):
-        fuzz(int(sys.argv[1]), view, seed=1)
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    views = ("state", "symbols", "pixels") if len(sys.argv) < 3 else (("state", "symbols", "pixels")[seed % 3],)
+    for view in views:
+        fuzz(int(sys.argv[1]), view, seed)
     print("no fault")

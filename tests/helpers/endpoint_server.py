@@ -7,6 +7,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from helpers.skips import skip_without
 
@@ -21,9 +22,11 @@ def chat(content, finish="stop", **more):
 class Loopback:
     """`with Loopback([act, ...]) as server:` - each request is answered by the next act, the last one for ever."""
 
-    def __init__(self, acts: Sequence[Callable]) -> None:
+    def __init__(self, acts: Sequence[Callable[..., Any]]) -> None:
         skip_without("endpoints")
-        self.acts, self.requests, self.headers = list(acts), [], []
+        self.acts = list(acts)
+        self.requests: list[Any] = []
+        self.headers: list[Any] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -19,11 +19,18 @@ def agent(world=None, **options):
     return GRPO(world or Pick(), GRPOOptions(**given))
 
 
+def make_trainer(causal, options, roll_out):
+    """A trainer without an agent; its module needs TRL, so it is imported late."""
+    from curricle.agents.grpo.trainer import GRPOTrainer
+
+    return GRPOTrainer(causal, options, roll_out)
+
+
 def scripted(one, *answers):
     """Let an agent say given words, in turn, instead of its own."""
     model, said = one.causal, list(answers)
 
-    def speak(prompts, seed):
+    def sample_replies(prompts, seed):
         replies = []
         for _ in prompts:
             words = said.pop(0)
@@ -34,7 +41,7 @@ def scripted(one, *answers):
             )
         return replies
 
-    one._speak = speak
+    one._sample = sample_replies
 
 
 def brief(one):

@@ -27,8 +27,8 @@ def fuzz(steps: int, view: Any, seed: int, count: int = 32) -> None:
         actions = rng.integers(r.ACTIONS, size=count)
         actions[0] = next_action(engine.states[0])
         engine.step(actions)
-        for i in np.flatnonzero(engine.ends):
-            engine.states["upcoming"][i] = knobs_of(HeistSetting.sample(rng))[0]
+        for ended in np.flatnonzero(engine.ends):
+            engine.states["upcoming"][ended] = knobs_of(HeistSetting.sample(rng))[0]
         engine.reset_ended()
         if step % 50 == 0:
             check(engine.states)

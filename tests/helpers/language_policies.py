@@ -1,5 +1,7 @@
 """Environment policies with a tiny model, and ways to decide what they write."""
 
+from typing import Any
+
 from helpers.sweep import Bench
 from helpers.tiny_model import Pick, tiny
 
@@ -10,7 +12,7 @@ from curricle.designers.language.form import Writer
 class Told(Bench):
     def __init__(self, world):
         super().__init__(world)
-        self.figures = {}
+        self.figures: Any = {}
 
     def report(self, figures):
         self.figures |= figures

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import traceback
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -47,11 +48,14 @@ class Done:
     returncode: int
     stdout: str
     stderr: str
+    traceback: str = ""
+    """What escaped, where a process of its own would have printed a traceback."""
 
 
-def curricle(*arguments, env=None):
+def curricle(*arguments, env=None, survives=False):
     """The command line inside this process, which has everything imported already."""
     log, before = logging.getLogger("curricle"), list(logging.getLogger("curricle").handlers)
+    escaped = ""
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
         patch.setattr(sys, "argv", ["curricle", *map(str, arguments)])
         patch.setattr(sys, "stdin", StringIO())
@@ -62,8 +66,13 @@ def curricle(*arguments, env=None):
             code = 0
         except SystemExit as left:
             code = int(left.code or 0)
+        except Exception as error:
+            if not survives:
+                raise
+            code = 1
+            escaped = "".join(traceback.format_exception(error))[-1500:]
     log.handlers[:] = before
-    return Done(code, out.getvalue(), err.getvalue())
+    return Done(code, out.getvalue(), err.getvalue(), escaped)
 
 
 def sets(section, values):

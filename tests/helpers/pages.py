@@ -28,8 +28,8 @@ def tiny_players(plain):
         for name in ("imitation_updates", "imitation_passes"):
             if name in known and getattr(options[part], name):
                 pairs.append(f"{part}.{name}=1")
-    few = ["schedule.per_cycle=16", "schedule.designs=2", "schedule.cycles=2", "schedule.final=0"]
-    return [*pairs, *few] if pairs else []
+    schedule = ["schedule.per_cycle=16", "schedule.designs=2", "schedule.cycles=2", "schedule.final=0"]
+    return [*pairs, *schedule] if pairs else []
 
 
 def part(text, name):

@@ -16,11 +16,11 @@ class Plain(Setting):
     goal: float = knob(0.5, "Where the target is.", ge=-1.0, le=1.0)
 
 
-class _OneStep(gymnasium.Env):
+class _OneStep(gymnasium.Env[Any, Any]):
     """Aim at a target that can be seen: the reward is minus the distance."""
 
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Box(np.float32([-3, 0]), np.float32([1, 2]))
+    observation_space: Any = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space: Any = gymnasium.spaces.Box(np.array([-3, 0], np.float32), np.array([1, 2], np.float32))
 
     def __init__(self, goal):
         self.goal = goal
@@ -47,7 +47,7 @@ class Armed(GymWorld):
 
 
 class _Mixed(_OneStep):
-    observation_space = gymnasium.spaces.Dict(
+    observation_space: Any = gymnasium.spaces.Dict(
         a=gymnasium.spaces.Box(0, 255, (16, 16, 3), np.uint8),
         b=gymnasium.spaces.Dict(c=gymnasium.spaces.MultiDiscrete([3, 4]), d=gymnasium.spaces.Discrete(2)),
         e=gymnasium.spaces.Box(-np.inf, np.inf, (2, 2), np.float64),

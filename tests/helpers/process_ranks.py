@@ -7,6 +7,7 @@ import os
 import socket
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from curricle import config
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.errors import AgentError
 from curricle.llm.generate.sampling import Reply
-from curricle.llm.models.sharding import whole
+from curricle.llm.models.model import whole
 from curricle.records import Message
 from curricle.scale import ranks
 
@@ -33,13 +34,13 @@ WORDS = ["aye", "b", "cat", "on and on", "zoo", "d", "e", "", "fog", "aye", "h",
 class Scripted(GRPO):
     """Says what stands above, by row and turn, however many ranks share the rows out."""
 
-    turn = 0
+    turn: Any = 0
 
-    def _rollout(self, slots):
-        self.turn, self.rows = 0, len(slots)
-        return super()._rollout(slots)
+    def _roll_out(self, tasks):
+        self.turn, self.rows = 0, len(tasks)
+        return super()._roll_out(tasks)
 
-    def _speak(self, prompts, seed):
+    def _sample(self, prompts, seed):
         first, replies = ranks.number() * self.rows + 3 * self.turn, []
         self.turn += 1
         assert len(prompts) == self.rows, "all rows go on, so a row is known by its place"
@@ -50,13 +51,13 @@ class Scripted(GRPO):
 
     def look(self):
         """A pass without learning, after which parts that were gathered are kept; nothing is lost by that."""
-        ranks.ask(self.number, "look")
+        ranks.call_followers(self.agent_number, "look")
         with torch.no_grad():
             self.causal.model(input_ids=torch.tensor([[5, 6, 7]]))
 
     def keep_own(self, folder):
         """Write this rank's weights, gathered if it holds a part, and how many numbers its optimiser remembers."""
-        ranks.ask(self.number, "keep_own", folder=folder)
+        ranks.call_followers(self.agent_number, "keep_own", folder=folder)
         with torch.no_grad():
             found = {name: whole(p).float().numpy().copy() for name, p in self.causal.trained()}
         moments = [state["exp_avg"] for state in self.causal.optimizer.state.values()]
@@ -89,9 +90,9 @@ class Talkative(GRPO):
 
     drawn = 0
 
-    def _speak_by_trl(self, prompts):
+    def _sample_by_trl(self, prompts):
         self.drawn += 1
-        said = super()._speak_by_trl(prompts)
+        said = super()._sample_by_trl(prompts)
         return said if said is None else [Reply([5, self.causal.ends[0]], True) for _ in said]
 
 
@@ -105,6 +106,8 @@ def making(about):
         "tasks_per_update": 3,
         "group_size": 4,
     }
+    kind: Any
+    world: Any
     kind, world = (Talkative, Uneven()) if about.get("sampler") == "trl" else (Scripted, Steps())
     kind, world = (GRPO, Pick()) if about.get("sampler") == "plain" else (kind, world)
     world = Solved() if about.get("imitation_updates") else world
@@ -124,10 +127,10 @@ def updates(about, folder):
     if about.get("begin"):
         agent.load(Path(about["begin"]))
     else:
-        outcomes += agent.practise(designs, agent.grpo.width, seed=0, report=report)
+        outcomes += agent.practise(designs, agent.options.rollouts_per_update, seed=0, report=report)
         (folder / "first").mkdir()
         agent.save(folder / "first")
-    outcomes += agent.practise(designs, 2 * agent.grpo.width, seed=1, report=report)
+    outcomes += agent.practise(designs, 2 * agent.options.rollouts_per_update, seed=1, report=report)
     outcomes += agent.measure(designs * 3, [1, 2, 3], 3)
     agent.look()
     agent.save(folder)
@@ -137,7 +140,7 @@ def updates(about, folder):
 
 def ended(about, folder):
     agent = making(about)()
-    (outcome,) = agent.practise([agent.world.unaltered()], agent.grpo.width, seed=0, report=quiet)
+    (outcome,) = agent.practise([agent.world.unaltered()], agent.options.rollouts_per_update, seed=0, report=quiet)
     (folder / "drawn").write_text(f"{outcome.attempts} {agent.drawn}")
 
 

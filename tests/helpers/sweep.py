@@ -1,20 +1,20 @@
 """Everything that is registered, and the toys and examples, for the contract sweeps."""
 
-import zlib
-from pathlib import Path
+from typing import Any
 
 from helpers import paths
+from helpers.bench import Bench as Bench
 from helpers.tiny_model import tiny
 from pydantic import Field, create_model
 
 from curricle.agent import Agent
 from curricle.designer import Designer
 from curricle.designers.policy.space import Space
-from curricle.records import Exchange, Outcome, Score, Scores
+from curricle.records import Score, Scores
 from curricle.registry import find, installed
 from curricle.world import World
 
-WORLDS = [
+WORLDS: list[Any] = [
     *(cls for _, cls in installed(World)),
     find(World, paths.VAULT),
     find(World, paths.LADDER),
@@ -26,7 +26,7 @@ def small(cls):
     fields = cls.Options.model_fields
     if "model" not in fields or "lora" not in fields:
         return cls
-    words = {name: (int, 6) for name in ("max_tokens", "max_text_tokens") if name in fields}
+    words: dict[str, Any] = {name: (int, 6) for name in ("max_tokens", "max_text_tokens") if name in fields}
     words |= (
         {"max_rounds": (int, 1), "oversample": (float, 1.0)}
         if "max_rounds" in fields
@@ -36,47 +36,17 @@ def small(cls):
     return type(cls.__name__, (cls,), {"Options": options})
 
 
-DESIGNERS = [
+DESIGNERS: list[Any] = [
     *(small(cls) for _, cls in installed(Designer)),
     find(Designer, paths.CHATTY),
 ]
-AGENTS = [*(small(cls) for _, cls in installed(Agent)), find(Agent, paths.STUDENT)]
-VAULT, LADDER = WORLDS[-2], WORLDS[-1]
+AGENTS: list[Any] = [*(small(cls) for _, cls in installed(Agent)), find(Agent, paths.STUDENT)]
+VAULT: Any = WORLDS[-2]
+LADDER: Any = WORLDS[-1]
 
 
 def quiet(done, metrics):
     """A report that nobody reads."""
-
-
-class Bench:
-    """A context without a run: trials score a design by its first number, exchanges are kept in a list."""
-
-    def __init__(self, world):
-        self.world, self.exchanges, self.trials, self.figures = world, [], [], []
-
-    cycle = 1
-    folder = Path("nowhere")
-
-    def report(self, figures):
-        self.figures.append(dict(figures))
-
-    def trial(self, designs, *, episodes=12, practised=None):
-        self.trials.append((len(designs), practised))
-        names = [skill.name for skill in self.world.skills]
-        easiness = [zlib.crc32(d.to_json().encode()) % 7 for d in designs]
-        return [
-            Outcome(design=d, attempts=10, successes=0, skills={names[0]: e})
-            for d, e in zip(designs, easiness, strict=True)
-        ]
-
-    def keep(self, exchange):
-        self.exchanges.append(exchange)
-
-    def kept(self):
-        return tuple(self.exchanges)
-
-    def spent(self):
-        return Exchange.total(self.exchanges)
 
 
 def space_of(world):

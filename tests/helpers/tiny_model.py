@@ -6,12 +6,13 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from helpers.skips import skip_without
 
-from curricle.llm.models.model import CausalModel, CausalOptions
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
 from curricle.records import Message, Skill, Task, Verdict
 from curricle.seeds import generator
 from curricle.setting import Setting, knob
@@ -97,8 +98,7 @@ class Pick(TaskWorld):
     skills = (Skill(name="vowel"), Skill(name="consonant"))
     guide = "Answers begin with a letter."
 
-    def tasks(self, setting: Setting, n: int, seed: int) -> list[Task]:
-        assert isinstance(setting, PickSetting)
+    def tasks(self, setting: Any, n: int, seed: int) -> list[Task]:
         skill = "vowel" if setting.letter == "a" else "consonant"
         prompt = (Message(role="user", content=f"{setting.note}{setting.letter}"),)
         rng, gold = generator(seed, "pick"), {"wanted": setting.letter, "by": "its kind"}  # not in the order of letters

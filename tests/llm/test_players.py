@@ -6,27 +6,27 @@ import re
 import subprocess
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from helpers.grpo_agents import agent
+from helpers.grpo_agents import agent, make_trainer
 from helpers.paths import ROOT
 from helpers.skips import skip_without
 from helpers.sweep import VAULT, quiet
 from helpers.tiny_model import Pick, tiny
 
+from curricle import errors
 from curricle.agents.grpo import GRPO
 from curricle.agents.grpo.options import LearningOptions
-from curricle.agents.grpo.trainer import Grpo, _trainer
 from curricle.config import resolve
 from curricle.errors import AgentError, ModelError, RunDamaged, WorldError
-from curricle.llm import extras as extra
-from curricle.llm.generate import decoding, rotary
-from curricle.llm.generate.sampling import Sampler, _copy_over, _room, merged
+from curricle.llm.generate import decoding
+from curricle.llm.generate.sampling import Sampler, _continuous_memory, copy_weights, inference_copy
+from curricle.llm.models import layers, loading
 from curricle.llm.models import model as model_module
-from curricle.llm.models.model import CausalModel, CausalOptions
-from curricle.llm.models.rms_norm import fused
-from curricle.llm.models.sharding import WRAPPED
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CHECKPOINT_WRAPPER, CausalModel
 
 skip_without("llm")
 
@@ -34,24 +34,24 @@ skip_without("llm")
 def test_batched_replies_are_those_of_one_at_a_time():
     model = CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0)
     prompts = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [8]]
-    many = Sampler(model, "plain", 2).sample(prompts, most=6, temperature=0, seed=0)
-    assert many == [Sampler(model).sample([p], most=6, temperature=0, seed=0)[0] for p in prompts]
+    many = Sampler(model, "plain", 2).sample(prompts, max_tokens=6, temperature=0, seed=0)
+    assert many == [Sampler(model).sample([p], max_tokens=6, temperature=0, seed=0)[0] for p in prompts]
     model.model.model.norm.weight.data.normal_()
-    many = Sampler(model, "plain", 2).sample(prompts, most=6, temperature=0, seed=0)
+    many = Sampler(model, "plain", 2).sample(prompts, max_tokens=6, temperature=0, seed=0)
     for batch in (2, 4):
-        static = Sampler(model, "static", batch).sample(prompts, most=6, temperature=0, seed=0)
+        static = Sampler(model, "static", batch).sample(prompts, max_tokens=6, temperature=0, seed=0)
         assert static == many, "fixed shapes change nothing"
     assert "forward" not in vars(model.model.model.norm), "the model is as it was"
     before = model.model.config._attn_implementation
-    assert Sampler(model, "continuous", 4).sample(prompts, most=6, temperature=0, seed=0) == many
+    assert Sampler(model, "continuous", 4).sample(prompts, max_tokens=6, temperature=0, seed=0) == many
     assert model.model.config._attn_implementation == before == "curricle-sdpa"
 
 
 def test_continuous_batching_gets_room_for_the_rows_at_a_time():
-    (room,) = _room([[1] * 300, [1]] * 5, 100, batch=4).values()
+    (room,) = _continuous_memory([[1] * 300, [1]] * 5, 100, batch=4).values()
     assert (room.num_blocks, room.max_batch_tokens) == (4 * (2 + 1), 4 * 300), "two blocks of 256 tokens, and one spare"
-    (room,) = _room([[1] * 3000] * 9, 100, batch=4).values()
-    assert room.max_batch_tokens == 8192 and not _room([], 100, batch=4)
+    (room,) = _continuous_memory([[1] * 3000] * 9, 100, batch=4).values()
+    assert room.max_batch_tokens == 8192 and not _continuous_memory([], 100, batch=4)
 
 
 def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_have_ended():
@@ -59,24 +59,25 @@ def test_decoding_in_fixed_shapes_draws_by_the_models_odds_and_stops_when_all_ha
     with torch.no_grad():
         odds = (model.model(torch.tensor([[5, 6, 7]])).logits[0, -1] / 0.5).softmax(-1)
     sampler = Sampler(model, "static", 64)
-    drawn = [reply.ids[0] for reply in sampler.sample([[5, 6, 7]] * 600, most=1, temperature=0.5, seed=1)]
+    drawn = [reply.ids[0] for reply in sampler.sample([[5, 6, 7]] * 600, max_tokens=1, temperature=0.5, seed=1)]
     for token in odds.topk(3).indices.tolist():
         share = drawn.count(token) / 600
         assert abs(share - float(odds[token])) < 4 * (float(odds[token]) / 600) ** 0.5
-    loop = sampler.decoder.loops[64, 3, 1, "drawn"]
+    loop = sampler.decoder.loops[64, 3, 1, "sample"]
     model.ends = list(range(len(model.tokenizer)))
     quick = Sampler(model, "static", 64)
-    assert [r.ended for r in quick.sample([[5], [6]], most=40, temperature=1, seed=0)] == [True, True]
-    assert int(quick.decoder.loops[2, 2, 40, "drawn"].step) == 1 and loop.graph is None
+    assert [r.ended for r in quick.sample([[5], [6]], max_tokens=40, temperature=1, seed=0)] == [True, True]
+    assert int(quick.decoder.loops[2, 2, 40, "sample"].step) == 1 and loop.graph is None
 
 
 def test_scores_of_who_chooses_every_token_are_the_models_own():
     """In fixed shapes as with a growing cache, for rows of unlike prompts, and no more rows than go at a time."""
     model = CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0)
     prompts, said = [[5, 6, 7], [8], [9, 10, 11, 12]], [[7, 20, 21], [8, 30, 31], [12, 40, 41]]
+    kind: Any
     for kind, batch in (("static", 8), ("plain", 8), ("static", 2), ("plain", 2)):
-        with Sampler(model, kind, batch).told(prompts, 3) as (count, tell):
-            scores = [tell([row[step] for row in said[:count]]) for step in range(3)]
+        with Sampler(model, kind, batch).steps(prompts, 3) as (count, next_logits):
+            scores = [next_logits([row[step] for row in said[:count]]) for step in range(3)]
         assert count == min(batch, 3) and not scores[0].requires_grad
         for row in range(count):
             ids = torch.tensor([[*prompts[row][:-1], *said[row]]])
@@ -86,20 +87,20 @@ def test_scores_of_who_chooses_every_token_are_the_models_own():
 
 
 def test_few_shapes_are_kept_and_all_lie_in_the_same_memory(monkeypatch):
-    monkeypatch.setattr(decoding, "KEPT", 2)
+    monkeypatch.setattr(decoding, "MAX_LOOPS", 2)
     sampler = Sampler(CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0), "static", 2)
 
     def say(length):
-        return sampler.sample([[5, 6, 7] * (length // 3)], most=2, temperature=0, seed=0)
+        return sampler.sample([[5, 6, 7] * (length // 3)], max_tokens=2, temperature=0, seed=0)
 
     said = {length: say(length) for length in (240, 60, 120)}
     assert list(sampler.decoder.loops) == [(1, 60, 2, "greedy"), (1, 120, 2, "greedy")], "those used last"
     places = {loop.cache.layers[0][0].data_ptr() for loop in sampler.decoder.loops.values()}
     assert len(places) == 1
     assert {length: say(length) for length in (60, 120, 240)} == said
-    assert sampler.decoder.room.tokens == 256
+    assert sampler.decoder.memory.tokens == 256
     say(600)
-    assert list(sampler.decoder.loops) == [(1, 600, 2, "greedy")] and sampler.decoder.room.tokens == 608, "it grew"
+    assert list(sampler.decoder.loops) == [(1, 600, 2, "greedy")] and sampler.decoder.memory.tokens == 608, "it grew"
 
 
 def test_a_batch_has_as_many_rows_as_its_memory_holds(monkeypatch):
@@ -107,29 +108,29 @@ def test_a_batch_has_as_many_rows_as_its_memory_holds(monkeypatch):
     model = CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0)
     config = model.model.config
     a_token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4
-    said = Sampler(model, "static", 8).sample(prompts, most=4, temperature=0, seed=0)
+    said = Sampler(model, "static", 8).sample(prompts, max_tokens=4, temperature=0, seed=0)
     for rows, columns in ((2, 3 * 16), (1, 1)):
-        monkeypatch.setattr(decoding, "BYTES", columns * a_token)
+        monkeypatch.setattr(decoding, "CACHE_BYTES", columns * a_token)
         small = Sampler(model, "static", 8)
-        assert small.sample(prompts, most=4, temperature=0, seed=0) == said
+        assert small.sample(prompts, max_tokens=4, temperature=0, seed=0) == said
         assert {key[0] for key in small.decoder.loops} <= {1, rows} and max(small.decoder.loops)[0] == rows
     monkeypatch.undo()
-    monkeypatch.setattr(decoding, "READ", 7)  # two prompts of three tokens at a time
+    monkeypatch.setattr(decoding, "PREFILL_TOKENS", 7)  # two prompts of three tokens at a time
     shared = [prompts[0], prompts[1], prompts[0], prompts[2], prompts[1]]
-    found = Sampler(model, "static", 8).sample(shared, most=4, temperature=0, seed=0)
+    found = Sampler(model, "static", 8).sample(shared, max_tokens=4, temperature=0, seed=0)
     assert found == [said[0], said[1], said[0], said[2], said[1]]
 
 
 def test_lengths_are_padded_by_half_a_doubling_at_most():
-    assert [decoding._ceiling(n) for n in (1, 2, 3, 64, 65, 97, 520, 769)] == [1, 2, 3, 64, 96, 128, 768, 1024]
-    assert all(n <= decoding._ceiling(n) < 1.5 * n for n in range(1, 3000))
-    assert [decoding._rows(n) for n in (1, 2, 5, 17, 64, 65, 129, 600)] == [1, 4, 16, 64, 64, 128, 256, 1024]
+    assert [decoding._round_up(n) for n in (1, 2, 3, 64, 65, 97, 520, 769)] == [1, 2, 3, 64, 96, 128, 768, 1024]
+    assert all(n <= decoding._round_up(n) < 1.5 * n for n in range(1, 3000))
+    assert [decoding._round_up_rows(n) for n in (1, 2, 5, 17, 64, 65, 129, 600)] == [1, 4, 16, 64, 64, 128, 256, 1024]
 
 
 def test_norms_in_one_kernel_compute_what_theirs_do():
     model = CausalModel(CausalOptions(model=tiny(0.5), device="cpu"), "test", 0).model
     ids, found = torch.tensor([[5, 6, 7, 8]]), []
-    for manner in (nullcontext(), fused(model)):
+    for manner in (nullcontext(), layers.fused_norms(model)):
         with manner:
             logits = model(ids).logits
             calls = {"forward" in module.__dict__ for module in model.modules() if hasattr(module, "variance_epsilon")}
@@ -137,12 +138,14 @@ def test_norms_in_one_kernel_compute_what_theirs_do():
         found.append([logits, *grads])
         assert calls == {len(found) == 2}
     hooked = model.model.norm.forward = model.model.norm.forward
-    with fused(model), fused(model):
+    with layers.fused_norms(model), layers.fused_norms(model):
         assert model.model.norm.forward is hooked, "what somebody else put there stays"
     assert vars(model.model.norm).pop("forward") is hooked
     assert all(torch.allclose(a, b, atol=1e-5, rtol=1e-4) for a, b in zip(*found, strict=True))
     assert not any("forward" in module.__dict__ for module in model.modules())
-    wrapped = torch.nn.ModuleDict({"layer": torch.nn.ModuleDict({WRAPPED.rstrip("."): torch.nn.Linear(1, 1)})})
+    wrapped = torch.nn.ModuleDict(
+        {"layer": torch.nn.ModuleDict({CHECKPOINT_WRAPPER.rstrip("."): torch.nn.Linear(1, 1)})}
+    )
     assert not model_module._recomputes(model) and model_module._recomputes(wrapped)
     model.gradient_checkpointing_enable()
     assert model_module._recomputes(model), "norms stay the model's own where passes are made again outside"
@@ -158,16 +161,19 @@ def test_a_function_stands_in_for_one_that_finds_the_same_only(monkeypatch):
         return tuple(torch.cat([x, y], -1) * there + torch.cat([-y, x], -1) * away for x, y in halves)
 
     theirs = llama.apply_rotary_pos_emb
-    assert rotary.alike(theirs, ours, "cpu") and not rotary.alike(by_pairs, ours, "cpu")
-    assert not rotary.alike(lambda *_: 1 / torch.zeros(3)[5], ours, "cpu") and not rotary.alike(len, ours, "cpu")
+    assert layers.same_rotary(theirs, ours, "cpu") and not layers.same_rotary(by_pairs, ours, "cpu")
+    assert not layers.same_rotary(lambda *_: 1 / torch.zeros(3)[5], ours, "cpu") and not layers.same_rotary(
+        len, ours, "cpu"
+    )
     model = CausalModel(CausalOptions(model=tiny(), device="cpu"), "test", 0).model
-    with rotary.turning(model):
+    with layers.fused_rotary(model):
         assert llama.apply_rotary_pos_emb is theirs, "on a CPU all stays as it is"
-    monkeypatch.setattr(rotary, "kernels", lambda: SimpleNamespace(turn=lambda *given: "turned"))
+    monkeypatch.setattr(layers, "kernels", lambda: SimpleNamespace(rotate=lambda *given: "turned"))
 
     def turned(*more, size=8, is_cuda=True, **named):
-        query = SimpleNamespace(shape=(1, 1, 1, 8), is_cuda=is_cuda)
-        return rotary._turned(lambda *given, **_: "theirs", query, None, torch.zeros(1, 1, size), None, *more, **named)
+        query: Any = SimpleNamespace(shape=(1, 1, 1, 8), is_cuda=is_cuda)
+        plain: Any = SimpleNamespace(rotate=lambda *given, **_: "theirs")
+        return layers._rotate(plain.rotate, query, None, torch.zeros(1, 1, size), None, *more, **named)
 
     assert turned() == "theirs", "ours has no gradient"
     with torch.no_grad():
@@ -179,13 +185,13 @@ def test_without_a_compiler_decoding_goes_without_kernels(monkeypatch, caplog):
     def broken():
         raise subprocess.CalledProcessError(1, "gcc")
 
-    extra.kernels.cache_clear()
-    monkeypatch.setattr(extra.importlib, "import_module", lambda name: SimpleNamespace(tried=broken))
-    assert extra.kernels() is None and "goes without: CalledProcessError" in caplog.text
-    extra.kernels.cache_clear()
+    layers.kernels.cache_clear()
+    monkeypatch.setattr(layers.importlib, "import_module", lambda name: SimpleNamespace(try_build=broken))
+    assert layers.kernels() is None and "goes without: CalledProcessError" in caplog.text
+    layers.kernels.cache_clear()
 
 
-def test_themerged_of_a_gpu_has_the_adapter_merged():
+def test_the_copy_of_a_gpu_has_the_adapter_merged():
     from transformers import LlamaForCausalLM
 
     model = CausalModel(CausalOptions(model=tiny(), device="cpu", lora=4), "test", 0)
@@ -193,20 +199,20 @@ def test_themerged_of_a_gpu_has_the_adapter_merged():
         for _, p in model.trained():
             p.add_(0.1)
     speaker = LlamaForCausalLM(model.model.get_base_model().config).eval()
-    _copy_over(model.model, speaker)
+    copy_weights(model.model, speaker)
     ids = torch.tensor([[5, 6, 7]])
     with torch.no_grad():
         assert torch.allclose(speaker(ids).logits, model.model(ids).logits, atol=1e-4)
-        with model.origin() as origin:
+        with model.initial() as origin:
             assert not torch.allclose(speaker(ids).logits, origin(ids).logits, atol=1e-2)
 
 
 @pytest.mark.parametrize("lora", [0, 4])
-def test_themerged_of_a_gpu_speaks_for_itself(lora):
+def test_the_copy_of_a_gpu_draws_by_itself(lora):
     """Also once TRL has put its own `forward` around the model's."""
     model = CausalModel(CausalOptions(model=tiny(), device="cpu", lora=lora), "test", 0)
-    _trainer(Grpo(model, LearningOptions(model=tiny(), device="cpu", lora=lora), lambda slots: []))
-    speaker, ids = merged(model), torch.tensor([[5, 6, 7]])
+    make_trainer(model, LearningOptions(model=tiny(), device="cpu", lora=lora), lambda tasks: [])
+    speaker, ids = inference_copy(model), torch.tensor([[5, 6, 7]])
     with torch.no_grad():
         said = speaker(ids).logits
         assert torch.allclose(said, model.model(ids).logits, atol=1e-4)
@@ -224,32 +230,32 @@ def test_a_sampler_speaks_as_the_model_is_or_as_it_began(lora, warm, on_gpu):
         torch.tensor([[5, 6, 7]]),
     )
     sampler = Sampler(model)
-    sampler.speaker = merged(model) if on_gpu else None
+    sampler.copy = inference_copy(model) if on_gpu else None
     with torch.no_grad():
         for moved in range(2 if warm else 1):
             if moved:
-                model.begin()
+                model.make_initial()
             for _, p in model.trained():
                 p.add_(0.05)
     for began in (True, False, True):
-        sampler.refresh(began=began)
+        sampler.refresh(initial=began)
         with (
             torch.no_grad(),
-            sampler.speaking() as speaker,
-            model.origin() if began else nullcontext(model.model) as it,
+            sampler.inference_model() as speaker,
+            model.initial() if began else nullcontext(model.model) as it,
         ):
             said, right = speaker(ids).logits, it(ids).logits
         assert torch.allclose(said, right, atol=1e-3)
-        replies = sampler.sample([[5, 6, 7]], most=4, temperature=0.0, seed=0)
+        replies = sampler.sample([[5, 6, 7]], max_tokens=4, temperature=0.0, seed=0)
         assert replies[0].ids[0] == int(right[0, -1].argmax())
-    with torch.no_grad(), model.origin() as origin:
+    with torch.no_grad(), model.initial() as origin:
         first = origin(ids).logits
     assert not torch.allclose(model.model(ids).logits, first, atol=1e-2), "it did move"
 
 
 def test_players_with_adapters_share_the_model_underneath():
     """One frozen copy in memory, two modules over it: what one learns, the other does not say."""
-    about = {"model": tiny(0.5), "device": "cpu", "learning_rate": 1e-1}
+    about: dict[str, Any] = {"model": tiny(0.5), "device": "cpu", "learning_rate": 1e-1}
     one, other = (CausalModel(CausalOptions(lora=4, **about), who, 0) for who in ("one", "other"))
     whole = CausalModel(CausalOptions(**about), "whole", 0)
 
@@ -270,13 +276,13 @@ def test_players_with_adapters_share_the_model_underneath():
     with torch.no_grad():
         assert not torch.allclose(one.model(prompt).logits, was[0], atol=1e-2)
         assert torch.equal(other.model(prompt).logits, was[1]) and torch.equal(whole.model(prompt).logits, was[2])
-        with one.origin() as origin:
+        with one.initial() as origin:
             assert torch.equal(origin(prompt).logits, was[2])
     assert not {id(p) for _, p in one.trained()} & {id(p) for _, p in other.trained()}
-    keys = set(model_module._bases)
+    keys = set(loading._bases)
     del one, other, origin
     gc.collect()
-    assert set(model_module._bases) < keys, "nobody stands on it any more"
+    assert set(loading._bases) < keys, "nobody stands on it any more"
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -292,10 +298,10 @@ def test_a_hub_that_cannot_be_reached_is_not_asked_for_every_file(there, monkeyp
             raise OSError("Name or service not known")
 
     monkeypatch.setattr("socket.getaddrinfo", look_up)
-    monkeypatch.setattr("curricle.llm.models.model.getproxies", dict)
+    monkeypatch.setattr("curricle.llm.models.loading.getproxies", dict)
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", ask)
     with pytest.raises(ModelError, match="'no/such' cannot be loaded: no such model"):
-        model_module.loaded("no/such", "test")
+        loading.load("no/such", "test")
     assert asked == [not there]
 
 
@@ -313,15 +319,15 @@ def test_refusals_name_the_value(monkeypatch):
         agent(device="cuda")
     monkeypatch.setattr("importlib.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
     with pytest.raises(ModelError, match=r"need trl: pip install 'curricle\[llm\]'"):
-        extra.needed("trl")
+        errors.needed("trl")
 
 
 @pytest.mark.parametrize(
     ("added", "advice"),
     [
         ({"num_iterations": 2}, r"'num_iterations': 2.*set \[agent\] iterations instead"),
-        ({"num_generations": 8}, r"set \[agent\] group instead"),
-        ({"beta": 0.5}, r"'beta': 0.5.*set \[agent\] kl instead"),
+        ({"num_generations": 8}, r"set \[agent\] group_size instead"),
+        ({"beta": 0.5}, r"'beta': 0.5.*set \[agent\] kl_coef instead"),
         ({"learning_rate": 0.1}, r"set \[agent\] learning_rate instead"),
         ({"loss_type": "dapo", "temperature": 2.0}, r"'temperature': 2.0.*set \[agent\] temperature instead"),
         ({"shuffle_dataset": True}, "cannot be changed here"),

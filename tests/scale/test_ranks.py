@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ ASKED |= {"FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP"}
 """What accelerate's launcher says for `--use_fsdp --fsdp_version 2 --fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP`."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"step_weight": 1.0}, {"lora": 4}], ids=["all weights", "adapter"])
 def test_the_updates_of_two_ranks_are_those_of_one(options, launched, tmp_path):
     """12 rows, 6 a rank: the second group lies across both, and is compared as a whole, also by turns."""
@@ -67,7 +69,7 @@ def test_a_hand_computed_gradient(launched, tmp_path):
     folder = launched(2, updates, about, tmp_path / "both")
     agent = making({"model": tiny(), **about})()
     agent.rows = 4
-    tries = agent._rollout([(agent.tasks.tasks(agent.tasks.setting({}), 1, 0)[0], 0)] * 4)
+    tries = agent._roll_out([(agent.task_world.tasks(agent.task_world.setting({}), 1, 0)[0], 0)] * 4)
     rewards = np.array([one.verdict.reward for one in tries])
     gain = (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
     assert len(set(rewards)) > 1
@@ -97,7 +99,7 @@ def test_ranks_answer_the_same_task_each_in_its_own_way(launched, tmp_path):
     assert len(ids) == 4 and ids[:2] != ids[2:]
 
 
-PLAIN = {
+PLAIN: dict[str, Any] = {
     "world": {"id": paths.PICK},
     "designer": {"id": "language", "device": "cpu"},
     "agent": {
@@ -150,6 +152,7 @@ def said(process, place):
     return (place / "said").read_text()
 
 
+@pytest.mark.slow
 def test_a_launched_run_is_killed_and_resumed_and_ends_with_the_same_bytes(launched, tmp_path):
     import tomli_w
 
@@ -174,6 +177,7 @@ def test_a_launched_run_is_killed_and_resumed_and_ends_with_the_same_bytes(launc
     assert agent.measure([agent.world.unaltered()], [0], 2)[0].attempts == 2
 
 
+@pytest.mark.slow
 def test_the_papers_run_begins_on_several_ranks(tmp_path):
     """All weights of both players, tasks in words: only the models and the length are smaller than in the file."""
     few = ["cycles=1", "designs=2", "per_cycle=32", "save_every=16", "test_seeds=1", "test_episodes=2"]
@@ -212,7 +216,7 @@ def test_a_designer_may_ask_for_another_agent(launched, tmp_path):
 
 def test_refusals_name_the_value_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(ranks, "count", lambda: 2)
-    model = {"model": tiny(), "device": "cpu"}
+    model: dict[str, Any] = {"model": tiny(), "device": "cpu"}
     plain = {
         **PLAIN,
         "designer": {"id": "random"},

@@ -8,11 +8,12 @@ from helpers.tiny_model import Pick, tiny
 
 from curricle.designers.language.form import Form, Writer
 from curricle.errors import ValueRefused
-from curricle.llm.models.model import CausalModel, CausalOptions
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
 from curricle.records import Message
 from curricle.worlds.text.tools.calls import Call, write_calls
 from curricle.worlds.text.tools.item import Item
-from curricle.worlds.text.tools.verify import weakness
+from curricle.worlds.text.tools.verify import task_fault
 from curricle.worlds.text.tools.world import Tools
 from curricle.worlds.text.tools.writing import written
 
@@ -46,7 +47,20 @@ MARKS = (
     "<extra_id_0>",
     "<thi\u200dnk>",
 )
-UNSEEN = ("\x07", "\x7f", "\r", "\x85", "\x9b", "\u202e", "\u2066", "\u200b", "\ufeff", "\u2028", "\u2029", "\ue000")
+UNSEEN: tuple[str, ...] = (
+    "\x07",
+    "\x7f",
+    "\r",
+    "\x85",
+    "\x9b",
+    "\u202e",
+    "\u2066",
+    "\u200b",
+    "\ufeff",
+    "\u2028",
+    "\u2029",
+    "\ue000",
+)
 UNSEEN += ("\U000e0041", "\U000e0101", "\u3164", "\ufffd", "\U00100000", "\xad", "a\rb", "\r\r\n", "\u200c", "\u200d")
 UNSEEN += (
     "a\u200c\u200d",
@@ -101,7 +115,7 @@ def test_no_text_of_a_task_speaks_for_someone_else(mark):
             Tools().setting({"task": text})
     if mark in MARKS:
         earlier = Item(request="And now?", before=(Message(role="user", content=said),), tools=(OWN,))
-        assert "is a mark of a chat format" in weakness(earlier)
+        assert "is a mark of a chat format" in task_fault(earlier)
 
 
 def test_signs_that_people_write_are_no_hindrance():
@@ -130,7 +144,7 @@ def test_calls_that_an_agent_made_before_are_no_marks():
     item, said = written(json.dumps(GOOD)), write_calls([Call("get_forecast", {"city": "Oslo"})])
     for role, fine in (("assistant", True), ("user", False)):
         before = (Message(role="user", content="Oslo?"), Message(role=role, content=said))
-        assert (weakness(item.model_copy(update={"before": before})) == "") is fine
+        assert (task_fault(item.model_copy(update={"before": before})) == "") is fine
 
 
 @pytest.mark.parametrize(
@@ -142,5 +156,5 @@ def test_texts_of_any_world_are_unsafe_for_the_same_marks(mark):
     for said, fault in ((f"so {mark} it is", "hostile"), ("so it is", "")):
         writer = Writer(form, 200)
         for token in form.tokens({"letter": "a", "most": 3, "note": said}):
-            writer.hear(token)
+            writer.add(token)
         assert writer.fault == fault

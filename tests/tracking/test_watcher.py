@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 from helpers import paths
@@ -15,7 +16,7 @@ from curricle.errors import UsageError
 from curricle.run import read_metrics
 from curricle.tracking.watcher import WITHOUT_TENSORBOARD, TensorBoard, Tracker, Watcher, Watchers
 
-PLAIN = {
+PLAIN: dict[str, Any] = {
     "world": {"id": paths.VAULT},
     "schedule": {"cycles": 1, "per_cycle": 4000, "final": 2000, "save_every": 2000, "test_seeds": 2},
 }
@@ -108,6 +109,7 @@ def run_elsewhere(folder, more, where):
         assert code == 0, said.read()
 
 
+@pytest.mark.slow
 def test_wandb_offline(tmp_path):
     pytest.importorskip("wandb", reason="W&B is an optional extra: pip install 'curricle[wandb]'")
     where = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path)}
@@ -115,6 +117,7 @@ def test_wandb_offline(tmp_path):
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 
 
+@pytest.mark.slow
 def test_trackio_locally(tmp_path):
     pytest.importorskip("trackio", reason="trackio is an optional extra: pip install 'curricle[trackio]'")
     run_elsewhere(tmp_path / "run", "log.trackio=curricle-test", {"TRACKIO_DIR": str(tmp_path / "trackio")})

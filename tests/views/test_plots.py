@@ -71,7 +71,7 @@ def test_every_design_is_a_dot_beside_the_band(tmp_path):
     designed = view.designs(folder)
     figure = view._designs(designed, {"alpha": 0.3, "k_min": 0.05}, ["sums", "words"], "run")
     band, *dots = (figure.axes[0].patches, *figure.axes[0].collections)
-    assert band[0].get_bbox().y0 == pytest.approx(0.25) and band[0].get_bbox().y1 == pytest.approx(0.35)
+    assert band[0].get_bbox().y0 == pytest.approx(0.25) and band[0].get_bbox().y1 == pytest.approx(0.35)  # type: ignore[attr-defined]
     drawn = sorted((x, y) for part in dots for x, y in part.get_offsets().tolist())
     assert sorted((round(x), y) for x, y in drawn) == sorted((cycle, outcome.rate) for cycle, outcome in designed)
 

@@ -104,8 +104,8 @@ def test_options_of_another_named_designer_are_no_differences(world, tmp_path):
         plain["designer"] = {"id": "policy-v1", "of": of, "of_options": options}
         plain["agent"] |= {"extra": 1} if run == runs[0] else {}  # the others leave it out
         (run / "config.toml").write_text(tomli_w.dumps(plain))
-    options = [name.partition("tabular-v1, ")[2] for name in names(said("compare", *runs))]
-    assert options == [
+    shown = [name.partition("tabular-v1, ")[2] for name in names(said("compare", *runs))]
+    assert shown == [
         "designer.of=tutor, designer.of_options.pace=1, agent.extra=1",
         "designer.of=random, agent.extra=unset",
         "designer.of=tutor, designer.of_options.pace=2, agent.extra=unset",
@@ -199,7 +199,7 @@ def test_a_world_whose_skills_changed_is_named_when_a_run_goes_on(world, tmp_pat
     (tmp_path / "other" / "mine.py").write_text(SOURCE.replace('"open_3"', '"open_last"'))
     (folder / "config.toml").write_text(config_of.replace(f"{tmp_path}/mine.py", f"{tmp_path}/other/mine.py"))
     with pytest.raises(RunError, match=r"had other skills \(open_3, open_last\); begin a new run"):
-        config.resume(folder)
+        config.resume(folder, trusted=True)
 
 
 def test_a_test_is_the_runs_own_unless_told_otherwise(world, tmp_path):

@@ -1,6 +1,7 @@
 """Contract of every registered world."""
 
 import sys
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -19,7 +20,7 @@ from curricle.worlds.gym import GymWorld
 
 VECTORS = [cls for cls in WORLDS if issubclass(cls, VectorWorld)]
 TASKS = [cls for cls in WORLDS if issubclass(cls, TaskWorld) and cls.id != "textworld-v1"]  # swept with fewer games
-by_id = {"ids": lambda cls: cls.id}
+by_id: dict[str, Any] = {"ids": lambda cls: cls.id}
 
 
 @pytest.mark.parametrize("cls", WORLDS, **by_id)

@@ -8,7 +8,7 @@ what the plain PyTorch code beside each call computes, only faster: to read the 
 import ctypes
 import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import Literal
@@ -61,11 +61,26 @@ def bf16_autocast(device: torch.device, wanted: bool) -> AbstractContextManager[
     return nullcontext()
 
 
+def pin_memory(tensor: Tensor, device: torch.device) -> Tensor:
+    """Memory that a GPU can read and write by itself; for a CPU the tensor as it is."""
+    return tensor.pin_memory() if device.type == "cuda" else tensor
+
+
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Send a tensor from the CPU to a device without waiting for it to arrive; later work there comes after it."""
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor
+
+
+def start_download(tensor: Tensor) -> Callable[[], list[float]]:
+    """Begin to fetch the numbers of a tensor; the function that is returned waits for them and returns them."""
+    if tensor.is_cuda:
+        from curricle.agents.cuda.memory import Download
+
+        return Download(tensor).values
+    numbers: Callable[[], list[float]] = tensor.tolist
+    return numbers
 
 
 @contextmanager

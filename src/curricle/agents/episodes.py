@@ -1,4 +1,4 @@
-"""Episodes: what every RL agent does around its own learning - share out designs, keep book, test.
+"""Episodes: what every RL agent needs around its learning: assign designs, count episodes, play test episodes.
 
 In: designs and the steps of a `WorldVector`. Out: one `Outcome` a design, counted from the episodes that were played.
 """
@@ -15,13 +15,14 @@ from curricle.records import Design, Frozen, Outcome
 from curricle.world import VectorWorld, World, WorldVector
 
 LOG = logging.getLogger("curricle")
-LONGEST = 100_000
-LONG = 10_000
-"""Steps that one test episode may take, and after which a person who waits is told."""
+MAX_STEPS = 100_000
+"""Steps that a test episode may take."""
+WARN_STEPS = 10_000
+"""Steps without the end of an episode after which a warning is logged."""
 Act = Callable[[Any], NDArray[Any]]
 """From a batch of observations to a batch of actions."""
-Saw = Callable[[NDArray[np.bool_], NDArray[np.bool_]], None]
-"""PendingMetrics after each step which episodes ended, and the skills shown: for agents that remember."""
+AfterStep = Callable[[NDArray[np.bool_], NDArray[np.bool_]], None]
+"""Called after each step with which episodes ended, and the skills shown: for agents that remember."""
 
 
 class Tally:
@@ -38,23 +39,25 @@ class Tally:
         self.spent = np.zeros(len(designs), np.int64)
         self.running = np.zeros(len(owners))  # return of each unfinished episode
 
-    def add(self, rewards: NDArray[Any], ended: NDArray[np.bool_], skills: NDArray[np.bool_]) -> None:
-        """Count one step of all sub-environments."""
-        self.steps(rewards, ended, skills, np.ones(len(self.owners), np.bool_))
-
-    def steps(
-        self, rewards: NDArray[Any], ended: NDArray[np.bool_], skills: NDArray[np.bool_], counted: NDArray[np.bool_]
+    def add(
+        self,
+        rewards: NDArray[Any],
+        ended: NDArray[np.bool_],
+        skills: NDArray[np.bool_],
+        counted: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Count one step of those sub-environments that count."""
+        """Count one step of the sub-environments, or of those for which `counted` holds."""
+        if counted is None:
+            counted = np.ones(len(self.owners), np.bool_)
         self.running += rewards * counted
         np.add.at(self.spent, self.owners, counted)
         for index in np.flatnonzero(ended & counted):
             self._close(int(index), skills[index])
 
-    def stretch(self, rewards: NDArray[Any], ended: NDArray[np.bool_], skills: NDArray[np.bool_]) -> list[float]:
-        """Count many steps at once, time first; gives back the returns of the episodes that ended, in no set order."""
+    def add_rollout(self, rewards: NDArray[Any], ended: NDArray[np.bool_], skills: NDArray[np.bool_]) -> list[float]:
+        """Count many steps at once, time first; returns the returns of the episodes that ended, in no set order."""
         np.add.at(self.spent, self.owners, len(rewards))
-        returns = list[float]()
+        returns: list[float] = []
         for index in np.flatnonzero(ended.any(0)):
             start = 0
             for step in np.flatnonzero(ended[:, index]).tolist():
@@ -63,8 +66,8 @@ class Tally:
                 self._close(int(index), skills[step, index])
                 start = step + 1
             self.running[index] += rewards[start:, index].sum(dtype=np.float64)
-        going = ~ended.any(0)
-        self.running[going] += rewards[:, going].sum(0, dtype=np.float64)
+        unbroken = ~ended.any(0)
+        self.running[unbroken] += rewards[:, unbroken].sum(0, dtype=np.float64)
         return returns
 
     def _close(self, index: int, skills: NDArray[np.bool_]) -> None:
@@ -93,16 +96,16 @@ class Tally:
 
 
 def perform(
-    world: VectorWorld, design: Design, seed: int, act: Act, saw: Saw = lambda ended, skills: None
+    world: VectorWorld, design: Design, seed: int, act: Act, after_step: AfterStep = lambda ended, skills: None
 ) -> Iterator[WorldVector]:
     """Play one episode of a design for people to watch."""
     vector = world.vector([world.setting(design.setting)])
     try:
         observations, _ = vector.reset(seed=[seed % 2**31])
         yield vector
-        for _ in range(LONGEST):
+        for _ in range(MAX_STEPS):
             observations, _, terminated, truncated, info = vector.step(act(observations))
-            saw(terminated | truncated, info["skills"])
+            after_step(terminated | truncated, info["skills"])
             if terminated[0] or truncated[0]:
                 return
             yield vector
@@ -128,7 +131,7 @@ def play(
     seeds: Sequence[int],
     episodes: int,
     act: Act,
-    saw: Saw = lambda ended, skills: None,
+    after_step: AfterStep = lambda ended, skills: None,
 ) -> list[Outcome]:
     """Play `episodes` episodes in each design from the seed beside it; what is played on beyond them does not count."""
     vector = world.vector([world.setting(design.setting) for design in designs])
@@ -136,15 +139,17 @@ def play(
         tally = Tally(world, designs, range(len(designs)))
         observations, _ = vector.reset(seed=[seed % 2**31 for seed in seeds])
         while (tally.attempts < episodes).any():
-            open_ = tally.attempts < episodes
+            unfinished = tally.attempts < episodes
             observations, rewards, terminated, truncated, info = vector.step(act(observations))
-            saw(terminated | truncated, info["skills"])
-            tally.steps(rewards, terminated | truncated, info["skills"], open_)
-            if not tally.attempts.any() and tally.spent[0] == LONG:
-                LOG.warning("%s: no test episode has ended in %d steps; does the world have a limit?", world.id, LONG)
-            if (tally.spent > LONGEST * episodes).any():
+            after_step(terminated | truncated, info["skills"])
+            tally.add(rewards, terminated | truncated, info["skills"], unfinished)
+            if not tally.attempts.any() and tally.spent[0] == WARN_STEPS:
+                LOG.warning(
+                    "%s: no test episode has ended in %d steps; does the world have a limit?", world.id, WARN_STEPS
+                )
+            if (tally.spent > MAX_STEPS * episodes).any():
                 raise AgentError(
-                    f"{world.id}: no episode ended within {LONGEST} steps; give the world a limit of its own"
+                    f"{world.id}: no episode ended within {MAX_STEPS} steps; give the world a limit of its own"
                 )
         return tally.outcomes()
     finally:

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from curricle.agent import Agent, Report
-from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
+from curricle.agents.episodes import Act, Tally, perform, play, share_out, vector_world
 from curricle.errors import AgentError, RunDamaged
 from curricle.records import Design, Options, Outcome
 from curricle.seeds import derive, generator
 from curricle.tracking import checkpoint
 from curricle.world import World, WorldVector
 
-MOST = 10_000_000
+MAX_OBSERVATIONS = 10_000_000
 """Observations that a table may have rows for."""
 
 
@@ -66,9 +66,9 @@ class Tabular(Agent):
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Q-learning, epsilon-greedy."""
         options = self.options
-        owners = share_out(len(designs), self.options.environments)
+        owners = share_out(len(designs), options.environments)
         rng = generator(seed, "act")
-        luck = [generator(seed, "ties", i) for i in range(len(owners))]
+        tie_rngs = [generator(seed, "ties", i) for i in range(len(owners))]
         vector = self.vectors.vector([self.vectors.setting(designs[owner].setting) for owner in owners])
         tally = Tally(self.vectors, designs, owners)
         observations, _ = vector.reset(seed=[derive(seed, "world", i) % 2**31 for i in range(len(owners))])
@@ -76,19 +76,20 @@ class Tabular(Agent):
         reported = 0
         for done in range(len(owners), budget + len(owners), len(owners)):
             explores = rng.random(len(owners)) < options.epsilon
-            actions = np.where(explores, rng.integers(self.values.shape[1], size=len(owners)), self._best(states, luck))
+            random_actions = rng.integers(self.values.shape[1], size=len(owners))
+            actions = np.where(explores, random_actions, self._best(states, tie_rngs))
             observations, rewards, terminated, truncated, info = vector.step(actions + self.first_action)
             ended = terminated | truncated
-            following = self._states(observations)
-            reached = following.copy()
-            for i in np.flatnonzero(ended):  # the observation of an ended episode stands aside, see WorldVector
+            next_states = self._states(observations)
+            reached = next_states.copy()
+            for i in np.flatnonzero(ended):  # the last observation of an episode that ended; see WorldVector
                 reached[i] = self._states(np.asarray(info["final_obs"][i])[None])[0]
             future = np.where(terminated, 0.0, self.values[reached].max(axis=1))
             targets = rewards + options.gamma * future
-            for state, action, target in zip(states, actions, targets, strict=True):  # in turn: two may share a state
+            for state, action, target in zip(states, actions, targets, strict=True):  # one by one: states may be equal
                 self.values[state, action] += options.learning_rate * (target - self.values[state, action])
             tally.add(rewards, ended, info["skills"])
-            states = following
+            states = next_states
             if done - reported >= options.report_every or done >= budget:
                 reported = done
                 report(min(done, budget), {"practice/episodes": float(tally.attempts.sum())})
@@ -97,19 +98,11 @@ class Tabular(Agent):
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
         """Play greedily."""
-        luck = [generator(seed, "ties") for seed in seeds]
-
-        def act(seen: Any) -> NDArray[np.int64]:
-            return self._best(self._states(seen), luck) + self.first_action
-
-        return play(self.vectors, designs, seeds, episodes, act)
+        return play(self.vectors, designs, seeds, episodes, self._greedy(seeds))
 
     def perform(self, design: Design, seed: int) -> Iterator[WorldVector]:
         """Play one episode greedily, to be watched."""
-        luck = [generator(seed, "ties")]
-        return perform(
-            self.vectors, design, seed, lambda seen: self._best(self._states(seen), luck) + self.first_action
-        )
+        return perform(self.vectors, design, seed, self._greedy([seed]))
 
     def save(self, folder: Path) -> None:
         """Write the table."""
@@ -122,24 +115,37 @@ class Tabular(Agent):
             raise RunDamaged(f"checkpoint {folder} does not fit {self.id} in {self.world.id}")
         self.values = arrays["values"]
 
+    def _greedy(self, seeds: Sequence[int]) -> Act:
+        """The greedy policy for a batch; each seed breaks the ties of its own row."""
+        tie_rngs = [generator(seed, "ties") for seed in seeds]
+
+        def act(observations: Any) -> NDArray[np.int64]:
+            return self._best(self._states(observations), tie_rngs) + self.first_action
+
+        return act
+
     def _states(self, observations: Any) -> NDArray[np.int64]:
         """Number the observations of a batch."""
         flat = np.asarray(observations).reshape(len(observations), -1) - self.lowest
         return np.asarray(np.ravel_multi_index(tuple(flat.T), self.shape), np.int64)
 
-    def _best(self, states: NDArray[np.int64], luck: Sequence[np.random.Generator]) -> NDArray[np.int64]:
-        """The best known action in each state; each one's own luck breaks ties, or beginners would stand still."""
+    def _best(self, states: NDArray[np.int64], rngs: Sequence[np.random.Generator]) -> NDArray[np.int64]:
+        """The best known action in each state; ties are broken at random, by a generator for each state."""
         values = self.values[states]
-        ties = values == values.max(axis=1, keepdims=True)
-        chance = np.stack([rng.random(values.shape[1]) for rng in luck])
-        return np.asarray((ties * chance).argmax(axis=1))
+        is_best = values == values.max(axis=1, keepdims=True)
+        noise = np.stack([rng.random(values.shape[1]) for rng in rngs])
+        return np.asarray((is_best * noise).argmax(axis=1))
 
 
 def _countable(space: gymnasium.Space[Any], world: str) -> tuple[NDArray[np.int64], tuple[int, ...]]:
     """The lowest observation, and how many there are of each component."""
-    if isinstance(space, gymnasium.spaces.Discrete) and space.n <= MOST:
+    if isinstance(space, gymnasium.spaces.Discrete) and space.n <= MAX_OBSERVATIONS:
         return np.array([space.start], np.int64), (int(space.n),)
-    if isinstance(space, gymnasium.spaces.MultiDiscrete) and space.nvec.ndim == 1 and np.prod(space.nvec) <= MOST:
+    if (
+        isinstance(space, gymnasium.spaces.MultiDiscrete)
+        and space.nvec.ndim == 1
+        and np.prod(space.nvec) <= MAX_OBSERVATIONS
+    ):
         return np.asarray(space.start, np.int64), tuple(int(n) for n in space.nvec)
     raise AgentError(
         f"{Tabular.id} needs Discrete or small MultiDiscrete observations; of {world} they are {space}: use --agent ppo"

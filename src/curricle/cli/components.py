@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from curricle import config
 from curricle.agent import Agent
-from curricle.cli.shell import WorldName, app, out
+from curricle.cli.shell import Trust, WorldName, app, put, say
 from curricle.designer import Designer, OfOptions
 from curricle.designers.llm.designer import LLM
 from curricle.errors import UsageError
@@ -17,7 +17,7 @@ from curricle.llm.client import as_text
 from curricle.loop import Schedule
 from curricle.records import Cycle, Design, Message, Options, Outcome, Scores, checked
 from curricle.registry import KINDS, find, installed
-from curricle.run import read_config, read_records
+from curricle.run import read_config, read_records, trust
 from curricle.seeds import derive
 from curricle.tracking.watcher import Log
 from curricle.world import World
@@ -29,10 +29,13 @@ def design(
     run_folder: Annotated[
         Path | None, typer.Option("--run", metavar="RUN", help="Tell what happened in this run.")
     ] = None,
+    trusted: Trust = False,
 ) -> None:
     """Print the exact prompt that a run's language model would get next, or that one would get in this world."""
     kind = find(World, world)
     plain = read_config(run_folder) if run_folder else {"world": {"id": world}, "designer": {"id": "tutor"}}
+    if run_folder:
+        trust.check(plain, run_folder, trusted)
     settled = config.resolve(plain)
     if settled.world.id != kind.id:
         raise UsageError(f"{run_folder} is a run in {settled.world.id}, not in {kind.id}")
@@ -52,7 +55,7 @@ def design(
     prompts: Sequence[Sequence[Message]] = ()
     if maker.prompts is not Designer.prompts:
         prompts = maker(kind.Setting, options, derive(settled.seed, "designer")).prompts(brief, n)
-    print("\n\n".join(as_text(prompt) for prompt in prompts or LLM(kind.Setting).prompts(brief, n)))
+    put("\n\n".join(as_text(prompt) for prompt in prompts or LLM(kind.Setting).prompts(brief, n)))
 
 
 @app.command()
@@ -77,31 +80,28 @@ def _list(kind: type[World] | type[Designer] | type[Agent], name: str | None) ->
     """Print what is installed of a kind; a plug-in that does not load is shown with its error."""
     found = [(name, find(kind, name))] if name else list(installed(kind))
     if not found:
-        out.print(
-            f"no {KINDS[kind]} are installed; a file serves too: curricle run folder/file.py:Class", highlight=False
-        )
+        say(f"no {KINDS[kind]} are installed; a file serves too: curricle run folder/file.py:Class")
     for id, part in found:
         if isinstance(part, Exception):
-            out.print(f"[bold red]{escape(id)}[/]  broken: {escape(str(part))}", highlight=False, soft_wrap=True)
+            say(Text.assemble((id, "bold red"), f"  broken: {part}"))
             continue
         first = ((part.__doc__ or "").strip().splitlines() or [""])[0]
-        out.print(f"[bold]{part.id}[/]  {escape(first)}", highlight=False, soft_wrap=True)
-        for line in _options(part.Options):
-            out.print(f"    {escape(line)}", highlight=False, soft_wrap=True)
+        say(Text.assemble((part.id, "bold"), f"  {first}"))
+        lines = _options(part.Options)
         if issubclass(part, World):
-            for knob in part.Setting.knobs():
-                out.print(f"    original.{escape(knob.line)}", highlight=False, soft_wrap=True)
-            for line in _skills(part) if name else ():
-                out.print(f"    {escape(line)}", highlight=False, soft_wrap=True)
+            lines += [f"original.{knob.line}" for knob in part.Setting.knobs()]
+            lines += _skills(part) if name else []
+        for line in lines:
+            say(f"    {line}")
 
 
 @app.command()
 def schedule() -> None:
     """List what a run's schedule and its log can be told, with the defaults."""
     for section, options in (("schedule", Schedule), ("log", Log)):
-        out.print(f"[bold]{section}[/]  {escape((options.__doc__ or '').strip())}", highlight=False, soft_wrap=True)
+        say(Text.assemble((section, "bold"), f"  {(options.__doc__ or '').strip()}"))
         for line in _options(options):
-            out.print(f"    {section}.{escape(line)}", highlight=False, soft_wrap=True)
+            say(f"    {section}.{line}")
 
 
 def _skills(world: type[World]) -> list[str]:

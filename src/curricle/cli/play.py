@@ -21,6 +21,7 @@ from PIL import Image
 
 from curricle.errors import UsageError
 from curricle.setting import Setting
+from curricle.text.terminal import clean
 from curricle.world import VectorWorld, WorldVector
 
 QUIT = "q"
@@ -164,7 +165,7 @@ def png(picture: NDArray[np.uint8]) -> bytes:
 
 def _words(vector: WorldVector) -> str:
     try:
-        return vector.text(0) + "\n"
+        return clean(vector.text(0)) + "\n"
     except UsageError:
         return ""
 

@@ -2,54 +2,58 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tomli_w
 import typer
 
-from curricle import config
-from curricle.cli.shell import Knobs, Run, Set, adjusted, app, err, out, say, tell
+from curricle import config, signals
+from curricle.cli.shell import Knobs, Run, Set, Trust, adjusted, app, err, out, put, say, takes, tell
 from curricle.designer import OfOptions
 from curricle.loop import test_scores
+from curricle.run import CONFIG, is_run, shown
+from curricle.run import trust as trust_rule
+from curricle.run import verify as check_folder
 from curricle.scale import ranks
 from curricle.tracking.watcher import Watcher
 
 
-@app.command()
-def run(
+@dataclass(frozen=True)
+class RunOptions:
+    """The arguments and options of `curricle run`."""
+
     source: Annotated[
         str, typer.Argument(metavar="WORLD|CONFIG.toml", help="A world (see `worlds`), or a config file.")
-    ],
-    designer: Annotated[
-        str | None, typer.Option(help="Who makes the designs (see `designers`); auto by default.")
-    ] = None,
-    agent: Annotated[str | None, typer.Option(help="Who learns (see `agents`).")] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of the whole run.")] = None,
-    begin: Annotated[Path | None, typer.Option(help="A run or an exported agent: begin with its agent.")] = None,
+    ]
+    designer: Annotated[str | None, typer.Option(help="Who makes the designs (see `designers`); auto by default.")] = (
+        None
+    )
+    agent: Annotated[str | None, typer.Option(help="Who learns (see `agents`).")] = None
+    seed: Annotated[int | None, typer.Option(help="The seed of the whole run.")] = None
+    begin: Annotated[Path | None, typer.Option(help="A run or an exported agent: begin with its agent.")] = None
     llm: Annotated[
         str | None, typer.Option(help="Its language model: hand, replay:RUN, local, a name, or name@http://...")
-    ] = None,
-    out_folder: Annotated[
-        Path | None, typer.Option("--out", help="The run folder (default: a new one in runs/).")
-    ] = None,
-    dry: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and start nothing.")] = False,
-    pairs: Set = None,
-) -> None:
+    ] = None
+    out_folder: Annotated[Path | None, typer.Option("--out", help="The run folder (default: a new one in runs/).")] = (
+        None
+    )
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved config and start nothing.")] = False
+    pairs: Set = None
+
+
+@app.command()
+@takes(RunOptions)
+def run(options: RunOptions) -> None:
     """Start a run and see it through."""
     if ranks.follows():
-        return None if dry else _follow()
-    chosen = config.load(source)
-    given = {"designer.id": designer, "agent.id": agent, "seed": seed}
-    named = [f"{key}={value}" for key, value in given.items() if value is not None]
-    chosen = config.override(chosen, named) | ({"begin": str(begin)} if begin else {})
-    if llm is not None:
-        chosen = config.with_llm(chosen, llm)
-    resolved = config.resolve(config.override(chosen, pairs or []))
-    if dry:
-        print(tomli_w.dumps(resolved.to_toml()), end="")
+        return None if options.dry_run else _follow()
+    resolved = _resolve(options)
+    if options.dry_run:
+        put(tomli_w.dumps(resolved.to_toml()).removesuffix("\n"))
         return
-    folder = out_folder or _new_folder(resolved)
+    folder = options.out_folder or _new_folder(resolved)
     tell(
         f"{folder}: world {resolved.world.id}, designer {_who(resolved)}, agent {_learner(resolved)}, "
         f"seed {resolved.seed}"
@@ -60,13 +64,32 @@ def run(
 
 
 @app.command()
-def resume(folder: Run) -> None:
+def resume(
+    folder: Run,
+    from_step: Annotated[
+        int | None, typer.Option(min=1, help="Go on after this finished step; later ones go to lost+found/.")
+    ] = None,
+    trust: Trust = False,
+) -> None:
     """Go on with a run that was interrupted."""
     if ranks.follows():
         return _follow()
     with _progress(folder) as progress:
-        config.resume(folder, progress)
+        config.resume(folder, progress, from_step=from_step, trusted=trust)
     _show(folder)
+
+
+@app.command()
+def verify(folder: Run) -> None:
+    """Check all of a run: journal, records, checkpoints, versions. Changes nothing; status 1 if a file is damaged."""
+    problems, notes = check_folder(folder)
+    for problem in problems:
+        say(f"damaged: {problem}")
+    for note in notes:
+        say(note)
+    if problems:
+        raise typer.Exit(1)
+    say("whole: every line can be read, and every file is as the journal says")
 
 
 @app.command()
@@ -83,7 +106,8 @@ def designs(
     """List the designs of a run: aim, knobs that were moved, success, and why."""
     from curricle.views.designs import designs_table
 
-    out.print(designs_table(folder, cycle))
+    with shown(folder):
+        out.print(designs_table(folder, cycle))
 
 
 @app.command()
@@ -94,7 +118,9 @@ def plot(
     """Draw a run: designs around the band, knobs drifting, skills over cycles."""
     from curricle.views.plots import plots
 
-    for path in plots(folder, out_folder or folder / "plots"):
+    with shown(folder):
+        paths = plots(folder, out_folder or folder / "plots")
+    for path in paths:
         say(path)
 
 
@@ -107,7 +133,8 @@ def compare(
     """Print the last scores of several runs, by both protocols; those that differ by the seed alone are one row."""
     from curricle.views.compare import comparison
 
-    out.print(comparison(folders))
+    with shown(*folders):
+        out.print(comparison(folders))
 
 
 @app.command()
@@ -115,12 +142,13 @@ def export(
     folder: Run,
     path: Annotated[Path, typer.Option("--out", help="A new folder for it.")] = Path("agent"),
     merged: Annotated[bool, typer.Option(help="A language model and its adapter as one.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Write the agent of a run into a folder of its own; `eval`, `film` and `play --agent` take it like a run.
 
     Of a language model there is also a folder `model`, for PEFT, transformers or vLLM.
     """
-    config.export(folder, path, merged)
+    config.export(folder, path, merged, trust)
     say(path)
 
 
@@ -132,23 +160,36 @@ def evaluate(
     ] = None,
     episodes: Annotated[int | None, typer.Option(min=1, help="Episodes (or tasks) a seed; else as the run.")] = None,
     knobs: Knobs = None,
+    trust: Trust = False,
 ) -> None:
     """Test the agent of a run in its original world, or one with other knobs, without learning."""
     from curricle.views.table import scores_table
 
-    settled, agent = config.trained(folder)
+    settled, agent = config.trained(folder, trust)
     if knobs:
         agent.world.original = adjusted(agent.world, knobs)
     scores = test_scores(agent, seeds or settled.schedule.test_seeds, episodes or settled.schedule.test_episodes)
     out.print(scores_table(scores, ", ".join([settled.world.id, settled.agent.id, *(knobs or [])])))
 
 
+def _resolve(options: RunOptions) -> config.Config:
+    """The config of a run: its world or config file, then the options with a name, then the pairs of `--set`."""
+    source = Path(options.source)
+    chosen = config.load(options.source)
+    if source.name == CONFIG and is_run(source.parent):
+        trust_rule.check(chosen, source.parent, advice="copy the config to a place of your own and run that")
+    given = {"designer.id": options.designer, "agent.id": options.agent, "seed": options.seed}
+    chosen = config.override(chosen, [f"{key}={value}" for key, value in given.items() if value is not None])
+    if options.begin is not None:
+        chosen["begin"] = str(options.begin)
+    if options.llm is not None:
+        chosen = config.with_llm(chosen, options.llm)
+    return config.resolve(config.override(chosen, options.pairs or []))
+
+
 def _follow() -> None:
     """Be one of the ranks that work for the first; it alone reads the command, speaks and writes."""
-    try:
-        config.follow()
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    config.follow()
 
 
 def _who(resolved: config.Config) -> str:
@@ -171,7 +212,8 @@ def _learner(resolved: config.Config) -> str:
 def _show(folder: Path) -> None:
     from curricle.views.table import table
 
-    out.print(table(folder))
+    with shown(folder):
+        out.print(table(folder))
 
 
 @contextmanager
@@ -179,12 +221,10 @@ def _progress(folder: Path) -> Iterator[Watcher]:
     """Show how a run gets on; whoever interrupts it is told how to go on."""
     from curricle.views.progress import Progress
 
-    try:
-        with Progress(err) as progress:
-            yield progress
-    except KeyboardInterrupt:
-        tell(f"interrupted; go on with: curricle resume {folder}")
-        raise typer.Exit(130) from None
+    signals.advise(f"go on with: curricle resume {folder}")
+    with Progress(err) as progress:
+        yield progress
+    signals.advise("")
 
 
 def _new_folder(resolved: config.Config) -> Path:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from curricle import config
-from curricle.cli.shell import Knobs, Run, WorldName, adjusted, app, say
+from curricle.cli.shell import Knobs, Run, Trust, WorldName, adjusted, app, say
 from curricle.errors import UsageError
 from curricle.registry import find
 from curricle.world import TaskWorld, VectorWorld, World, WorldVector
@@ -21,6 +21,7 @@ def play(
     seed: Annotated[int, typer.Option(help="Seed of the first episode.")] = 0,
     window: Annotated[bool, typer.Option("--window", help="Play in a window instead of the terminal.")] = False,
     agent: Annotated[Path | None, typer.Option("--agent", metavar="RUN", help="Let the agent of a run play.")] = None,
+    trust: Trust = False,
 ) -> None:
     """Play a world yourself, or watch an agent play it."""
     from curricle.cli.play import Game, in_terminal, in_window, watch
@@ -29,7 +30,7 @@ def play(
     if agent is not None:
         if window:
             raise UsageError("--window is for playing yourself; an agent is watched in the terminal, or filmed")
-        watch(_performance(agent, kind, knobs, seed), sys.stdout)
+        watch(_performance(agent, kind, knobs, seed, trust), sys.stdout)
         return
     game = Game(made := kind(), adjusted(made, knobs or []), seed)
     if window:
@@ -46,11 +47,12 @@ def film(
     size: Annotated[int, typer.Option(min=9, help="Side of the picture in pixels.")] = 288,
     longest: Annotated[int, typer.Option(min=1, help="Frames after which the film ends.")] = 1000,
     path: Annotated[Path, typer.Option("--out", help="A .gif or .mp4 file.")] = Path("film.gif"),
+    trust: Trust = False,
 ) -> None:
     """Film an episode of a run's agent."""
     from curricle.cli.play import film as write
 
-    frames = write(_performance(folder, VectorWorld, knobs, seed), path, size, longest)
+    frames = write(_performance(folder, VectorWorld, knobs, seed, trust), path, size, longest)
     say(f"{path}: {frames} frames")
 
 
@@ -86,9 +88,11 @@ def _simulator(name: str) -> type[VectorWorld]:
     return kind
 
 
-def _performance(folder: Path, kind: type[VectorWorld], knobs: list[str] | None, seed: int) -> Iterator[WorldVector]:
+def _performance(
+    folder: Path, kind: type[VectorWorld], knobs: list[str] | None, seed: int, trust: bool = False
+) -> Iterator[WorldVector]:
     """An episode of a run's agent, in its original world or with other knobs."""
-    settled, agent = config.trained(folder)
+    settled, agent = config.trained(folder, trust)
     if not issubclass(settled.world, kind):
         text = " of text tasks: there is nothing to watch" if issubclass(settled.world, TaskWorld) else ""
         raise UsageError(f"{folder} is a run in {settled.world.id}" + (text and f", a world{text}"))

@@ -122,7 +122,9 @@ class _Look:
         self.step = 0
         self.slots = vector.slots if isinstance(vector, GymVector) else []
         for slot in self.slots:
-            slot.look = self.one  # as the environment gave it: a batch has the declared type, whatever was given
+            slot.on_observation = (
+                self.one
+            )  # as the environment gave it: a batch has the declared type, whatever was given
 
     def at(self, *batches: Any) -> None:
         """Look at batches of one: observations, and the last ones of an episode that ended."""

@@ -140,7 +140,7 @@ class Fixed(StoredDesigns):
 class RankingOptions(OfOptions):
     """Options of a designer that ranks candidates."""
 
-    candidates: int = Field(16, ge=1, description="How many designs are ranked.")
+    candidates: int = Field(16, ge=1, le=10_000, description="How many designs are ranked.")
 
 
 class EasyToHardOptions(RankingOptions):

@@ -1,15 +1,14 @@
-"""Pools: the tasks and traces that both players of GenEnv gather, as Parquet that verl and TRL read as it is.
+"""Pools: the tasks and replies that both players of GenEnv gather, as Parquet that verl and TRL can read.
 
-`D_train`, the agent's: one row a task with a valid trace, with the best of them, and as `weight` what that one earned;
-practice draws old tasks from it.
-`D_env`, the environment policy's: one row a task it wrote, conditioning to task, with the weight it has in training (0:
-none; a frozen policy notes it all the same) and, where it was dropped, why. Every task it ever wrote is a row, so
-nothing goes uncounted.
+`D_train` is the agent's. It has one row a task with a valid attempt. The row holds the best attempt, and as `weight`
+its reward. Practice draws old tasks from it.
+`D_env` is the environment policy's. It has one row for every task the policy ever wrote, from conditioning to task,
+with its weight in training (0: not trained on) and, where it was dropped, the reason.
 
 Columns: `data_source` (the world), `prompt` and `completion` (chat lists), `ability` (the skill), `reward_model` with
-`style` and `ground_truth` (JSON), `weight`, and `extra_info` (JSON fields of ours). Where a world answers back, the
-completion is the conversation after the prompt, the world's turns included. A pool is part of its player's checkpoint,
-so a run that is killed resumes with exactly the rows it had.
+`style` and `ground_truth` (JSON), `weight`, and `extra_info` (JSON fields of our own). Where a world answers back, the
+completion is the conversation after the prompt, with the world's turns. A pool is part of its player's checkpoint, so a
+run that is killed resumes with exactly the rows it had.
 """
 
 import json
@@ -19,8 +18,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from curricle.errors import RunDamaged
-from curricle.llm.extras import needed
+from curricle.errors import RunDamaged, needed
 from curricle.records import Frozen, FrozenMap, Message, Record, Task
 
 TRAIN = "d_train.parquet"
@@ -33,9 +31,9 @@ class Row(Record):
     source: str
     prompt: tuple[Message, ...]
     completion: str = ""
-    """What the player said last."""
+    """The player's last reply."""
     before: tuple[Message, ...] = ()
-    """What was said between the prompt and that, in turns."""
+    """The turns between the prompt and that reply."""
     skill: str = ""
     truth: JsonValue = None
     weight: float = 1.0
@@ -43,16 +41,16 @@ class Row(Record):
 
     @property
     def task(self) -> Task:
-        """As a task again, to be tried once more."""
+        """The row as a task, to be attempted again."""
         return Task(id=str(self.info.get("id", "")), prompt=self.prompt, gold=self.truth, skill=self.skill)
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:
-    """Write a pool; equal rows give equal bytes, and fields of a gold come back in the order they had."""
+    """Write a pool; equal rows give equal bytes. The fields of a gold answer keep their order."""
     pyarrow = needed("pyarrow")
     parquet = needed("pyarrow.parquet")
     chat = pyarrow.list_(pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())]))
-    judged = pyarrow.struct([("style", pyarrow.string()), ("ground_truth", pyarrow.string())])
+    reward_model = pyarrow.struct([("style", pyarrow.string()), ("ground_truth", pyarrow.string())])
     extra = pyarrow.struct([("index", pyarrow.int64()), ("split", pyarrow.string()), ("info", pyarrow.string())])
     schema = pyarrow.schema(
         [
@@ -60,7 +58,7 @@ def write(path: Path, rows: Sequence[Row]) -> None:
             ("prompt", chat),
             ("completion", chat),
             ("ability", pyarrow.string()),
-            ("reward_model", judged),
+            ("reward_model", reward_model),
             ("weight", pyarrow.float64()),
             ("extra_info", extra),
         ]
@@ -81,11 +79,11 @@ def write(path: Path, rows: Sequence[Row]) -> None:
 
 
 def read(path: Path) -> list[Row]:
-    """Read a pool back."""
+    """Read a pool."""
     pyarrow = needed("pyarrow")
     parquet = needed("pyarrow.parquet")
     try:
-        found = parquet.read_table(path).to_pylist()
+        rows = parquet.read_table(path).to_pylist()
         return [
             Row(
                 source=row["data_source"],
@@ -97,7 +95,7 @@ def read(path: Path) -> list[Row]:
                 weight=row["weight"],
                 info=json.loads(row["extra_info"]["info"]),
             )
-            for row in found
+            for row in rows
         ]
     except (OSError, ValueError, KeyError, IndexError, TypeError, pyarrow.ArrowException) as error:
         raise RunDamaged(f"pool {path} cannot be read: {error}") from error

@@ -1,11 +1,11 @@
 """Ranks: one run by several processes, as `accelerate launch` and `torchrun` start them.
 
-    rank 0       leads: it alone runs the loop, owns the run folder and holds the designer
-    the others   follow: they make the leader's agent and do what is asked of it, call by call, until the run is over
+    rank 0       leads: it alone runs the loop, writes the run folder and holds the designer
+    the others   follow: each makes the same agent and repeats the leader's calls of it until the run is over
 
-What is said here goes from memory to memory (gloo), so that waiting costs nothing and may take days: a designer that
-writes and learns keeps the others waiting. Gradients take the way that accelerate chooses. Whoever fails just ends: the
-launcher ends the others, and what they were told to do is done again when the run is resumed.
+Objects are exchanged over gloo, from memory to memory. Waiting costs nothing and may take days, because the followers
+wait while a designer writes and learns. Gradients travel the way that accelerate chooses. A rank that fails just ends.
+Then the launcher ends the others, and what they were doing is done again when the run is resumed.
 """
 
 import itertools
@@ -16,21 +16,22 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from curricle.errors import AgentError, UsageError
+from curricle.seeds import derive
 
 T = TypeVar("T")
 
-WAIT = timedelta(days=30)
-"""How long a follower waits to be asked; the launcher ends it sooner if the leader fails."""
-UPDATE = timedelta(hours=2)
-"""How long ranks wait for each other in the middle of an update: the slowest one's rollouts."""
+CALL_TIMEOUT = timedelta(days=30)
+"""How long a follower waits for the next call; the launcher ends it sooner if the leader fails."""
+UPDATE_TIMEOUT = timedelta(hours=2)
+"""How long ranks wait for each other inside an update: for the slowest one's rollouts."""
 STOP = "stop"
 NEW = "new"
-_talk: Any = None  # the process group of what is said here; None: this process is alone
-_made = 0  # agents so far
+_group: Any = None  # the process group of this module; None: this process works alone
+_agents_made = 0
 
 
 def launched() -> int:
-    """Processes that were started for this run, by what the launcher says."""
+    """Return the number of processes that were started for this run, as the launcher says."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
@@ -40,101 +41,111 @@ def follows() -> bool:
 
 
 def count() -> int:
-    """Ranks that work together now."""
-    return 1 if _talk is None else int(_dist().get_world_size())
+    """Return the number of ranks that work together now."""
+    return 1 if _group is None else int(_dist().get_world_size())
 
 
 def number() -> int:
-    """Which of them this is; 0 leads."""
-    return 0 if _talk is None else int(_dist().get_rank())
+    """Return which of them this is; 0 leads."""
+    return 0 if _group is None else int(_dist().get_rank())
 
 
-def told(value: T) -> T:
-    """The leader's value, on every rank."""
+def rank_seed(seed: int) -> int:
+    """Return a seed of this rank's own; the leader's is the given one, as in a single process."""
+    return derive(seed, "rank", number()) if number() else seed
+
+
+def broadcast(value: T) -> T:
+    """Return the leader's value on every rank."""
     box = [value]
-    if _talk is not None:
-        with connected():
-            _dist().broadcast_object_list(box, src=0, group=_talk)
+    if _group is not None:
+        with explain_lost_rank():
+            _dist().broadcast_object_list(box, src=0, group=_group)
     return box[0]
 
 
-def gathered(value: T) -> list[T]:
-    """Every rank's value, in their order, on every rank."""
+def all_gather(value: T) -> list[T]:
+    """Return every rank's value, in the order of the ranks, on every rank."""
     values: list[Any] = [value] * count()
-    if _talk is not None:
-        with connected():
-            _dist().all_gather_object(values, value, group=_talk)
+    if _group is not None:
+        with explain_lost_rank():
+            _dist().all_gather_object(values, value, group=_group)
     return values
 
 
-def dealt(items: Iterator[T], size: int) -> Iterator[T]:
-    """The leader's items on every rank, brought `size` at a time; the others' own are not touched."""
+def broadcast_items(items: Iterator[T], chunk_size: int) -> Iterator[T]:
+    """Yield the leader's items on every rank, sent in chunks; the followers' own iterators are not touched."""
     if count() == 1:
         yield from items
         return
-    while part := told(list(itertools.islice(items, size)) if number() == 0 else []):
-        yield from part
+    while True:
+        chunk = list(itertools.islice(items, chunk_size)) if number() == 0 else []
+        chunk = broadcast(chunk)
+        if not chunk:
+            return
+        yield from chunk
 
 
-def agreed(tensor: Any) -> None:
-    """Let a tensor hold what the leader's holds; large ones take the fast way between GPUs."""
-    if _talk is not None:
-        with connected():
+def broadcast_tensor(tensor: Any) -> None:
+    """Overwrite a tensor with the leader's; on GPUs this goes from GPU to GPU."""
+    if _group is not None:
+        with explain_lost_rank():
             _dist().broadcast(tensor, src=0)
 
 
-def enlisted() -> int:
-    """The number of an agent that is being made: 0 for the run's, 1 for the newest of those made for comparison.
+def register_agent() -> int:
+    """Number an agent that is being made: 0 is the run's, 1 the newest of those made for comparison.
 
-    Whatever is to be refused is refused before: from here on the others make theirs, too.
+    The followers make theirs at this call, so refuse bad options before it.
     """
-    global _made
-    mine = min(_made, 1)
-    _made = _made + 1
-    ask(mine, NEW)
-    return mine
+    global _agents_made
+    agent = min(_agents_made, 1)
+    _agents_made = _agents_made + 1
+    call_followers(agent, NEW)
+    return agent
 
 
-def ask(agent: int, method: str, **given: Any) -> None:
-    """As the leader: let the same agent of every other rank do what this one is about to do."""
+def call_followers(agent: int, method: str, **arguments: Any) -> None:
+    """On the leader: let the followers call this method of the same agent. Every method they share begins with it."""
     if count() > 1 and number() == 0:
-        told((agent, method, given))
+        broadcast((agent, method, arguments))
 
 
 @contextmanager
 def lead(about: Mapping[str, Any]) -> Iterator[None]:
-    """Work with the others, if there are any; they are told what the run is about, and when it is over."""
+    """Lead the followers, if there are any: send them what the run is about, and tell them when it is over."""
     if launched() == 1:
         yield
         return
     if follows():
-        raise UsageError(f"rank {os.environ['RANK']} cannot begin a run, for rank 0 does; it is to call config.follow")
+        raise UsageError(f"rank {os.environ['RANK']} cannot begin a run, because rank 0 does; call config.follow")
     _join()
-    told(about)
-    yield  # after an error nothing is said: the others may be anywhere
-    told((0, STOP, {}))
+    broadcast(about)
+    yield  # after an error nothing is sent: the followers may be anywhere
+    broadcast((0, STOP, {}))
     _leave()
 
 
 def follow(making: Callable[[Mapping[str, Any]], Callable[[], Any]]) -> None:
-    """Do what the leader asks, to the end; `making` turns what the run is about into a way to make its agent."""
+    """Repeat the leader's calls until it stops; `making` turns what `lead` sent into a function that makes agents."""
     _join()
-    make = making(told({}))
+    make = making(broadcast({}))
     agents = dict[int, Any]()
     while True:
-        agent, method, given = told((0, STOP, dict[str, Any]()))
+        agent, method, arguments = broadcast((0, STOP, dict[str, Any]()))
         if method == STOP:
-            return _leave()
+            _leave()
+            return
         if method == NEW:
-            agents.pop(agent, None)  # before the next one needs its memory
+            agents.pop(agent, None)  # frees its memory before the next one is made
             agents[agent] = make()
         else:
-            getattr(agents[agent], method)(**given)
+            getattr(agents[agent], method)(**arguments)
 
 
 @contextmanager
-def connected() -> Iterator[None]:
-    """Put the end of another rank into words."""
+def explain_lost_rank() -> Iterator[None]:
+    """Turn torch's error about a rank that has ended into one that says what to do."""
     try:
         yield
     except RuntimeError as error:
@@ -147,28 +158,28 @@ def connected() -> Iterator[None]:
 
 
 def _join() -> None:
-    global _talk
+    global _group
     import torch
 
-    here = int(os.environ.get("LOCAL_RANK", "0"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if torch.cuda.is_available():
-        if here >= torch.cuda.device_count():
+        if local_rank >= torch.cuda.device_count():
             raise UsageError(
-                f"process {here + 1} of this machine finds {torch.cuda.device_count()} GPUs: start one process a GPU, "
-                "or hide the GPUs (CUDA_VISIBLE_DEVICES=) to run on CPUs"
+                f"process {local_rank + 1} of this machine finds {torch.cuda.device_count()} GPUs: start one process a "
+                "GPU, or hide the GPUs (CUDA_VISIBLE_DEVICES=) to run on CPUs"
             )
-        torch.cuda.set_device(here)
-    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"  # else whatever a rank loads by itself would come out empty
+        torch.cuda.set_device(local_rank)
+    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"  # else a model that one rank loads is empty
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    _dist().init_process_group(backend, timeout=UPDATE)
-    _talk = _dist().new_group(backend="gloo", timeout=WAIT)
+    _dist().init_process_group(backend, timeout=UPDATE_TIMEOUT)
+    _group = _dist().new_group(backend="gloo", timeout=CALL_TIMEOUT)
 
 
 def _leave() -> None:
-    global _talk
-    _dist().barrier(group=_talk)
+    global _group
+    _dist().barrier(group=_group)
     _dist().destroy_process_group()
-    _talk = None
+    _group = None
 
 
 def _dist() -> Any:

@@ -1,1 +1,1 @@
-"""Rules about texts that need no model."""
+"""Rules about texts that need no model: similarity, unsafe characters, lenient JSON."""

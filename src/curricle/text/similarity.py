@@ -1,6 +1,6 @@
 """Similarity of texts by rules that need no model: exact copies, near copies, shared words, variety.
 
-Worlds score free text with it, designers refuse copies with it, and reports count variety with it.
+Worlds score answers in words with it, designers refuse copies with it, and metrics count variety with it.
 """
 
 import math
@@ -28,8 +28,8 @@ TIDY: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?<=\d)\s+([-/:])\s+(?=\d)"), r"\1"),  # 2019 - 2020, and not 5 -3
     (re.compile(r"(?<=\de)\+(?=\d)"), ""),  # 1e+3
 )
-"""What is written in one way before terms are looked for."""
-ALIKE = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-") | {"\u2044": "/"})
+"""Spellings that are unified before terms are searched."""
+DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-") | {"\u2044": "/"})
 """Hyphens, the dash of ranges, the minus sign and the fraction slash."""
 
 
@@ -39,7 +39,7 @@ def words(text: str) -> list[str]:
 
 
 def terms(text: str) -> list[str]:
-    """The words of a text as answers are scored: signs that tell values apart stay, and a number has one form.
+    """The words of a text for scoring answers: signs that distinguish values stay, and a number has one form.
 
     `$2,860.00` is `2860`, and `5km` is `5 km`; `-5`, `1/2`, `3:30` and `C++` are not `5`, `1 2`, `3 30` and `C`.
     """
@@ -48,8 +48,8 @@ def terms(text: str) -> list[str]:
 
 
 def _written(text: str) -> list[str]:
-    """The terms of a text as they stand in it, a number with its unit as one."""
-    plain = unicodedata.normalize("NFKC", text).casefold().translate(ALIKE)
+    """The terms of a text as they are written; a number and its unit are one term."""
+    plain = unicodedata.normalize("NFKC", text).casefold().translate(DASHES)
     plain = THOUSANDS.sub(lambda number: number[0].replace(",", ""), plain)
     for untidy, tidy in TIDY:
         plain = untidy.sub(tidy, plain)
@@ -57,13 +57,15 @@ def _written(text: str) -> list[str]:
 
 
 def _measured(term: str) -> tuple[str, ...]:
-    return found.groups() if (found := MEASURED.fullmatch(term)) else (term,)
+    """A number and its unit as two terms."""
+    found = MEASURED.fullmatch(term)
+    return found.groups() if found else (term,)
 
 
 def _number(term: str) -> str:
-    """A number in its one form; empty for a term that is none. By its digits, so that any length is exact.
+    """The one form of a number; empty for a term that is none. It is built from digits, so any length is exact.
 
-    `01` is `1`, but `0042` is a code, and none of `42`.
+    `01` is `1`, but `0042` is a code and not `42`.
     """
     found = DECIMAL.fullmatch(term)
     if not found or not any(map(str.isdecimal, term)):
@@ -81,64 +83,64 @@ def overlap(answer: str, gold: str) -> float:
     return _overlap(terms(answer), terms(gold))
 
 
-def _overlap(said: Sequence[str], wanted: Sequence[str]) -> float:
-    shared = (Counter(said) & Counter(wanted)).total()
-    return 2 * shared / (len(said) + len(wanted)) if shared else 0.0
+def _overlap(answer_terms: Sequence[str], gold_terms: Sequence[str]) -> float:
+    shared = (Counter(answer_terms) & Counter(gold_terms)).total()
+    return 2 * shared / (len(answer_terms) + len(gold_terms)) if shared else 0.0
 
 
 def f1(answer: str, gold: str) -> float:
-    """How good an answer in words is: its `overlap` with gold, but all or nothing for one word, or numbers alone.
+    """The score of an answer in words: its `overlap` with gold, or all or nothing if gold is one word or only numbers.
 
-    Who lists all days has named none, and half of a number is another number. So what of gold holds a digit has to be
-    in the answer as it is: 17 km are not half of 5 km.
+    A list of all days names no day, and a part of a number is another number. So all terms of gold with a digit must be
+    in the answer as they are: 17 km is not half of 5 km.
     """
-    said = terms(answer)
-    wanted = terms(gold)
-    if single(gold) or all(map(_number, wanted)):
-        return float(bool(wanted) and said == wanted)
-    exact = Counter(term for term in wanted if any(map(str.isdecimal, term)))
-    return _overlap(said, wanted) if exact <= Counter(said) else 0.0
+    answer_terms = terms(answer)
+    gold_terms = terms(gold)
+    if single(gold) or all(map(_number, gold_terms)):
+        return float(bool(gold_terms) and answer_terms == gold_terms)
+    with_digits = Counter(term for term in gold_terms if any(map(str.isdecimal, term)))
+    return _overlap(answer_terms, gold_terms) if with_digits <= Counter(answer_terms) else 0.0
 
 
 def single(text: str) -> bool:
-    """Whether a text is one term: a word, a number, a time, or a number with its unit and nothing between."""
+    """Whether a text is one term: a word, a number, a time, or a number with its unit and no space."""
     return len(_written(text)) == 1
 
 
 def grams(text: str, n: int = 3) -> frozenset[tuple[str, ...]]:
-    """All runs of n words; a shorter text is one run."""
+    """All n-grams of words; a shorter text is one."""
     said = words(text)
     return frozenset(tuple(said[i : i + n]) for i in range(max(1, len(said) - n + 1)))
 
 
 def jaccard(one: str, other: str, n: int = 3) -> float:
-    """Shared runs of n words over all runs of both texts: 1 for copies, 0 for texts without a run in common."""
+    """Shared n-grams over all n-grams of both texts: 1 for copies, 0 for texts without a common one."""
     a = grams(one, n)
     b = grams(other, n)
     return len(a & b) / len(a | b)
 
 
 def distinct(texts: Sequence[str], n: int = 2) -> float:
-    """Share of the texts' runs of n words that are different from each other (distinct-n); 0 without a text."""
-    counts = Counter(run for text in texts for run in _runs(text, n))
+    """Share of different n-grams among all n-grams of the texts (distinct-n); 0 without a text."""
+    counts = Counter(run for text in texts for run in _ngrams(text, n))
     return len(counts) / counts.total() if counts else 0.0
 
 
-def _runs(text: str, n: int) -> Iterable[tuple[str, ...]]:
+def _ngrams(text: str, n: int) -> Iterable[tuple[str, ...]]:
     said = words(text)
     return (tuple(said[i : i + n]) for i in range(len(said) - n + 1))
 
 
 class Copies:
-    """Texts seen so far, to ask whether a new one is a copy; answers are exact, never by chance."""
+    """Texts seen so far, to find out whether a new one is a copy. The result is exact."""
 
     def __init__(self, near: float = 0.8, n: int = 3, texts: Iterable[str] = ()) -> None:
         """Texts count as near copies from a `jaccard` of `near` on."""
         self.near = near
         self.n = n
         self.texts: list[str] = []
-        self._runs: list[frozenset[tuple[str, ...]]] = []
-        self._holders: dict[tuple[str, ...], list[int]] = {}  # a run of words -> who has it
+        self._grams: list[frozenset[tuple[str, ...]]] = []
+        self._holders: dict[tuple[str, ...], list[int]] = {}  # which texts have an n-gram
         for text in texts:
             self.add(text)
 
@@ -148,24 +150,24 @@ class Copies:
         for run in runs:
             self._holders.setdefault(run, []).append(len(self.texts))
         self.texts.append(text)
-        self._runs.append(runs)
+        self._grams.append(runs)
 
     def nearest(self, text: str, least: float = 0.0) -> tuple[float, str]:
         """The most similar text so far with its `jaccard`; (0, "") where none is as similar as `least`.
 
-        Who is that similar has so many of the runs that one of the rarest is among them: only holders of those are
-        looked at, which keeps a question fast among tens of thousands of texts that all begin alike.
+        A text that is as similar as `least` shares so many n-grams that one of the rarest must be among them. So only
+        texts with one of those are compared, which is fast even among tens of thousands that all begin alike.
         """
         runs = grams(text, self.n)
         shared = max(1, math.ceil(least * len(runs) - 1e-9))
         rare = sorted(runs, key=lambda run: len(self._holders.get(run, ())))[: len(runs) - shared + 1]
         likely = {holder for run in rare for holder in self._holders.get(run, ())}
-        found = ((len(runs & self._runs[i]) / len(runs | self._runs[i]), -i) for i in likely)
+        found = ((len(runs & self._grams[i]) / len(runs | self._grams[i]), -i) for i in likely)
         likeness, place = max(found, default=(0.0, 0))
         return (likeness, self.texts[-place]) if likeness and likeness >= least else (0.0, "")
 
     def refusal(self, text: str) -> str:
-        """Why a text is no new one, in words; empty where it is."""
+        """Why a text is a copy, in words; empty if it is new."""
         likeness, other = self.nearest(text, self.near)
         if not likeness:
             return ""

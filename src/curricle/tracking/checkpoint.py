@@ -29,6 +29,9 @@ def read(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     try:
         arrays = safetensors.numpy.load((folder / ARRAYS).read_bytes())
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
-        raise RunDamaged(f"checkpoint {folder} cannot be read: {error}") from error
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
+        what = " ".join(str(error).split())[:200]
+        raise RunDamaged(f"checkpoint {folder} cannot be read: {what}") from error
+    if not isinstance(state, dict):
+        raise RunDamaged(f"checkpoint {folder} cannot be read: {STATE} holds no object")
     return arrays, state

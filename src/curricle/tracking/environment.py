@@ -18,7 +18,7 @@ def environment(config: Mapping[str, Any], ranks: int) -> dict[str, Any]:
         "config": config,
         "ranks": ranks,
         "python": platform.python_version(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "packages": packages(),
         "system": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -26,6 +26,11 @@ def environment(config: Mapping[str, Any], ranks: int) -> dict[str, Any]:
         "git": {"here": _git(Path.cwd()), "curricle": _git(Path(__file__).parent)},
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
+
+
+def packages() -> dict[str, str]:
+    """The versions of what results depend on; what is not installed is left out."""
+    return {name: version for name in PACKAGES if (version := _version(name))}
 
 
 def _git(folder: Path) -> dict[str, Any] | None:

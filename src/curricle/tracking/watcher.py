@@ -7,7 +7,7 @@ down (a full disk, a service that is out) is dismissed with a warning while the 
 import importlib
 import importlib.util
 import logging
-import shutil
+import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +20,7 @@ from curricle.errors import UsageError
 from curricle.records import Options
 
 LOG = logging.getLogger("curricle")
+EVENTS = "events"
 FLUSH = 10.0
 """Seconds after which an event file is flushed to the disk."""
 WITHOUT_TENSORBOARD = (
@@ -79,9 +80,12 @@ class TensorBoard(Watcher):
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.summary import scalar
 
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        self.writer: Any = EventsWriter(str(folder / "events"))
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder.is_symlink():
+            raise NotADirectoryError(f"{folder} is a link")
+        for old in folder.glob(f"{EVENTS}.out.tfevents.*"):  # its own, and nothing else that lies there
+            old.unlink()
+        self.writer: Any = EventsWriter(str(folder / EVENTS))
         self.flushed = time.monotonic()
         self.event: Any = lambda at, name, value: Event(wall_time=time.time(), step=at, summary=scalar(name, value))
         for line in past:
@@ -109,7 +113,11 @@ class Tracker(Watcher):
         except ImportError:
             raise UsageError(f"log.{package} = {project!r} needs: pip install 'curricle[{package}]'") from None
         same: dict[str, str] = {"id": name} if package == "wandb" else {}
-        self.tracker.init(project=project, name=name, config=dict(config), resume="allow", **same)
+        try:
+            self.tracker.init(project=project, name=name, config=dict(config), resume="allow", **same)
+        except Exception as error:  # each has errors of its own
+            why = " ".join(str(error).split())[:200]
+            raise UsageError(f"log.{package} = {project!r} cannot begin: {type(error).__name__}: {why}") from error
 
     def report(self, at: int, done: int, metrics: Mapping[str, float]) -> None:
         """Log scalars."""
@@ -121,6 +129,18 @@ class Tracker(Watcher):
         self.tracker.finish()
 
 
+def _logged_in() -> bool:
+    """Whether Weights & Biases knows who logs; asked without a prompt."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    try:
+        return bool(importlib.import_module("wandb").login(prompt=False))
+    except TypeError:  # an older version, which says so when the run begins
+        return True
+    except Exception:
+        return False
+
+
 class Log(Options):
     """Who else is told about the figures in `metrics.jsonl`."""
 
@@ -130,13 +150,25 @@ class Log(Options):
     wandb: str = Field("", description="Project to log to with Weights & Biases; empty: do not.")
     trackio: str = Field("", description="Project to log to with trackio; empty: do not.")
 
+    def ready(self) -> None:
+        """Refuse a tracker that is not installed, or that nobody is logged in to, before a run begins."""
+        for package, project in (("wandb", self.wandb), ("trackio", self.trackio)):
+            if project and importlib.util.find_spec(package) is None:
+                raise UsageError(f"log.{package} = {project!r} needs: pip install 'curricle[{package}]'")
+        online = os.environ.get("WANDB_MODE", "online") in ("online", "shared")
+        if self.wandb and online and not _logged_in():
+            raise UsageError(f"log.wandb = {self.wandb!r} needs a login: wandb login, or WANDB_MODE=offline")
+
     def watchers(
         self, name: str, events: Path, past: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
     ) -> list[Watcher]:
         """Start the loggers that are switched on; `past` are the figures that a resumed run already has."""
         members: list[Watcher] = []
         if self.tensorboard and importlib.util.find_spec("tensorboardX") is not None:
-            members.append(TensorBoard(events, past))
+            try:
+                members.append(TensorBoard(events, past))
+            except OSError as error:
+                LOG.warning("no TensorBoard events are written, the run goes on: %s: %s", events, error)
         elif self.tensorboard:  # nothing is lost: a resume with tensorboardX writes the events of the whole run
             LOG.warning(WITHOUT_TENSORBOARD)
         trackers = {"wandb": self.wandb, "trackio": self.trackio}

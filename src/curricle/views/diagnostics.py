@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from curricle.designers import diagnostics as watch
+from curricle.designers import reward
 from curricle.records import Outcome, Scores
 from curricle.run import read_config, read_metrics, read_records
 
@@ -56,7 +56,7 @@ def _reported(lines: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, float]]
     """Of each cycle, the means of what was reported."""
     found: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
-        for name in (name for name in REPORTED if name in line):
+        for name in (name for name in REPORTED if line.get(name) is not None):
             found[line["cycle"]][name].append(line[name])
     return {
         cycle: {name: sum(figures[name]) / len(figures[name]) for name in REPORTED if name in figures}
@@ -75,10 +75,10 @@ def _counted(folder: Path, alpha: float, k_min: float) -> dict[int, dict[str, fl
                 tried[step.cycle][place].append(outcome)
     headlines = {step.cycle: scores.headline for step, scores in read_records(folder, Scores)}
     found = dict[int, dict[str, float]]()
-    history = list[watch.Point]()
+    history = list[reward.Point]()
     for cycle in sorted(tried.keys() & headlines):
         rates = [Outcome.merge(parts).rate or 0.0 for parts in tried[cycle].values()]
         history.append((sum(rates) / len(rates), headlines[cycle]))
-        signs = {"oscillation": watch.oscillation(history), "alarm": float(watch.alarm(history))}
-        found[cycle] = {f"design/{name}": value for name, value in (watch.band(rates, alpha, k_min) | signs).items()}
+        signs = {"oscillation": reward.oscillation(history), "alarm": float(reward.alarm(history))}
+        found[cycle] = {f"design/{name}": value for name, value in (reward.band(rates, alpha, k_min) | signs).items()}
     return found

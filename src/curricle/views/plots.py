@@ -3,12 +3,14 @@
 `plots(folder, out)` writes three PNG files and gives back their paths; matplotlib comes with the extra `plots`.
 """
 
+import errno
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from curricle.errors import RunError, UsageError
+from curricle.errors import RunError, RunUnwritable, UsageError
 from curricle.records import Outcome, Scores, Value
 from curricle.run import read_config, read_records
 from curricle.views.designs import designs
@@ -29,8 +31,23 @@ NEAR = 0.025
 
 def plots(folder: Path | str, out: Path | str) -> list[Path]:
     """Draw a run; it may still be running."""
-    folder = Path(folder)
-    out = Path(out)
+    with _words_as_they_are():
+        return _plots(Path(folder), Path(out))
+
+
+@contextmanager
+def _words_as_they_are() -> Iterator[None]:
+    """Draw names with dollar signs as names: they are no mathematics, and may come from anybody."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure  # noqa: F401 - what is drawn with, looked for once
+    except ImportError as error:
+        raise UsageError(f"plots need matplotlib: pip install 'curricle[plots]' ({error})") from None
+    with rc_context({"text.parse_math": False}):
+        yield
+
+
+def _plots(folder: Path, out: Path) -> list[Path]:
     config = read_config(folder)
     designed = designs(folder)
     scores = read_records(folder, Scores)
@@ -42,17 +59,28 @@ def plots(folder: Path | str, out: Path | str) -> list[Path]:
         skills = list(scores[0][1].skills)
         drawn["designs"] = _designs(designed, config["designer"], skills, title)
         drawn["knobs"] = _knobs(designed, config["original"])
-    out.mkdir(parents=True, exist_ok=True)
-    for name, figure in drawn.items():
-        figure.savefig(out / f"{name}.png", dpi=110, metadata={"Software": None})
+    try:
+        _write(drawn, out)
+    except OSError as error:
+        raise RunUnwritable(f"cannot write {out}: {error.strerror or error}; choose another --out") from error
     return [out / f"{name}.png" for name in drawn]
 
 
+def _write(drawn: Mapping[str, "Figure"], out: Path) -> None:
+    """Write the pictures, never through a link: the folder may be somebody else's."""
+    out.mkdir(parents=True, exist_ok=True)
+    if out.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, "it is a link", str(out))
+    for name, figure in drawn.items():
+        path = out / f"{name}.png"
+        if path.is_symlink():
+            path.unlink()
+        figure.savefig(path, dpi=110, metadata={"Software": None})
+
+
 def _figure(rows: int, columns: int, width: float, height: float) -> tuple["Figure", Any]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UsageError(f"plots need matplotlib: pip install 'curricle[plots]' ({error})") from None
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 

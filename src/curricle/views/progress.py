@@ -31,7 +31,7 @@ class Progress(Watcher):
     """A watcher that draws one bar, for the step that is running."""
 
     def __init__(self, console: Console) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeRemainingColumn())
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), Rate(), TimeRemainingColumn())
         self.bars = Bars(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.task = self.bars.add_task("starting", total=None, unit="")
         self.console = console

@@ -1,6 +1,7 @@
 """Worlds: implementations of `curricle.world`, one file or folder each.
 
-Importing this package tells Gymnasium about its environments: `gymnasium.make("curricle.worlds:curricle/Crafter-v1")`.
+Importing this package registers its environments with Gymnasium:
+`gymnasium.make("curricle.worlds:curricle/Crafter-v1")`.
 """
 
 import gymnasium

@@ -1,7 +1,7 @@
 """Any Gymnasium environment as a world: subclass `GymWorld`, declare knobs and skills, say how to make the environment.
 
-In: one `gymnasium.Env` a setting, and a function from `info` to the skills it shows. Out: a `WorldVector` whose
-sub-environments each have a setting of their own. `examples/vault.py` shows the whole of it.
+In: a function that makes a `gymnasium.Env` for a setting, and one from `info` to the skills it shows. Out: a
+`WorldVector` in which each sub-environment has its own setting. `examples/vault.py` is a complete example.
 """
 
 import traceback
@@ -29,13 +29,13 @@ class GymWorld(VectorWorld):
 
     @abstractmethod
     def make(self, setting: Any) -> gymnasium.Env[Any, Any]:
-        """Make an environment of a setting; its spaces must not depend on it, and its episodes must end."""
+        """Make the environment of a setting. Its spaces must not depend on the setting, and its episodes must end."""
 
     @abstractmethod
     def shown(self, info: Mapping[str, Any]) -> Iterable[str]:
         """Name the skills that a step's `info` shows; a skill shown once counts for the rest of the episode.
 
-        Only infos of steps are looked at, not those of resets.
+        It is called with the infos of steps, not with those of resets.
         """
 
     def vector(self, settings: Sequence[Setting]) -> WorldVector:
@@ -44,27 +44,27 @@ class GymWorld(VectorWorld):
 
 
 class _Slot(gymnasium.Env[Any, Any]):
-    """One sub-environment: makes its environment anew when its setting has changed, and keeps book of its skills."""
+    """One sub-environment. It makes a new environment if the setting has changed, and notes the skills shown."""
 
     def __init__(self, world: GymWorld, setting: Setting) -> None:
         self.world = world
         self.setting = setting
-        self.wanted = setting
-        self.env = self._made()
+        self.next_setting = setting
+        self.env = self._make()
         self.observation_space = self.env.observation_space
         self.action_space = self.env.action_space
         self.names = [skill.name for skill in world.skills]
         self.skills = np.zeros(len(self.names), np.bool_)
         self.ended = self.skills  # skills of the episode before
-        self.last: Any = None  # the latest observation as it was given, for errors
-        self.look: Callable[[Any], None] | None = None  # is shown every observation as it was given (`curricle check`)
+        self.last: Any = None  # the latest observation as the environment gave it, for errors
+        self.on_observation: Callable[[Any], None] | None = None  # called with every observation (`curricle check`)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        if self.wanted != self.setting:
+        if self.next_setting != self.setting:
             self.env.close()
             before = self.setting
-            self.setting = self.wanted
-            self.env = self._made()
+            self.setting = self.next_setting
+            self.env = self._make()
             _compare(self.world, before, self, self.setting, self.env)
             if seed is None:  # a new environment must not fall back on the operating system's entropy
                 seed = int(self.np_random.integers(2**31))
@@ -74,13 +74,13 @@ class _Slot(gymnasium.Env[Any, Any]):
         self.skills = np.zeros(len(self.names), np.bool_)
         with self._blame("reset"):
             observation, _ = self.env.reset(seed=seed, options=options)
-        self._saw(observation)
+        self._note(observation)
         return observation, {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         with self._blame("step"):
             observation, reward, terminated, truncated, info = self.env.step(action)
-        self._saw(observation)
+        self._note(observation)
         try:
             finite = bool(np.isfinite(float(reward)))
         except (TypeError, ValueError):
@@ -103,13 +103,13 @@ class _Slot(gymnasium.Env[Any, Any]):
     def close(self) -> None:
         self.env.close()
 
-    def _saw(self, observation: Any) -> None:
-        """Keep an observation before it is put into a batch, which may change its type."""
+    def _note(self, observation: Any) -> None:
+        """Keep an observation as it is; in a batch its type may change."""
         self.last = observation
-        if self.look is not None:
-            self.look(observation)
+        if self.on_observation is not None:
+            self.on_observation(observation)
 
-    def _made(self) -> gymnasium.Env[Any, Any]:
+    def _make(self) -> gymnasium.Env[Any, Any]:
         """The environment of the setting."""
         with self._blame("make", "; a setting that cannot be built is to be refused by a model_validator of its class"):
             env = self.world.make(self.setting)
@@ -119,7 +119,7 @@ class _Slot(gymnasium.Env[Any, Any]):
 
     @contextmanager
     def _blame(self, what: str, advice: str = "") -> Iterator[None]:
-        """A user's environment may raise anything: say which one, where, and in which setting."""
+        """Turn any error of a user's environment into one that names the world, the place and the setting."""
         try:
             yield
         except Exception as error:
@@ -132,14 +132,14 @@ class _Slot(gymnasium.Env[Any, Any]):
 
 
 class GymVector(WorldVector):
-    """Gymnasium's own synchronous vector over slots."""
+    """Gymnasium's synchronous vector of such sub-environments."""
 
     def __init__(self, world: GymWorld, settings: Sequence[Setting]) -> None:
         self.world = world
         self.slots = [_Slot(world, setting) for setting in settings]
         for slot in self.slots[1:]:
             _compare(world, self.slots[0].setting, self.slots[0], slot.setting, slot)
-        self.inner = SyncVectorEnv([_handing(slot) for slot in self.slots], autoreset_mode=AutoresetMode.SAME_STEP)
+        self.inner = SyncVectorEnv([_returning(slot) for slot in self.slots], autoreset_mode=AutoresetMode.SAME_STEP)
         self.num_envs = self.inner.num_envs
         self.single_observation_space = self.inner.single_observation_space
         self.single_action_space = self.inner.single_action_space
@@ -148,7 +148,7 @@ class GymVector(WorldVector):
 
     def assign(self, index: int, setting: Setting) -> None:
         """Give a sub-environment another setting, from its next reset on."""
-        self.slots[index].wanted = setting
+        self.slots[index].next_setting = setting
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -168,7 +168,7 @@ class GymVector(WorldVector):
         return observations, {**info, "skills": self._skills(np.zeros(self.num_envs, np.bool_))}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all; what ends is started again at once."""
+        """Step all; where an episode ends, the next one begins at once."""
         with self._fitting():
             observations, rewards, terminated, truncated, info = self.inner.step(actions)
         ended = terminated | truncated
@@ -179,7 +179,7 @@ class GymVector(WorldVector):
         self.inner.close(**kwargs)
 
     def picture(self, index: int, size: tuple[int, int], whole: bool = False) -> NDArray[np.uint8]:
-        """What its environment renders, scaled."""
+        """What the environment renders, scaled."""
         frame = self.slots[index].env.render()
         if not isinstance(frame, np.ndarray) or frame.ndim != 3:
             raise UsageError(f"{self.world.id} renders no pictures; make its environment with render_mode='rgb_array'")
@@ -188,7 +188,7 @@ class GymVector(WorldVector):
 
     @contextmanager
     def _fitting(self) -> Iterator[None]:
-        """Slots name what goes wrong in them; what is left are observations that do not fit their space."""
+        """Name the observation that does not fit its space; other errors are named by the sub-environment."""
         try:
             yield
         except (ValueError, TypeError, KeyError, AssertionError) as error:
@@ -205,7 +205,8 @@ class GymVector(WorldVector):
             raise WorldError(f"{self.world.id} gave an observation that does not fit {space}: {error}") from error
 
     def _skills(self, ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        return np.stack([slot.ended if over else slot.skills for slot, over in zip(self.slots, ended, strict=True)])
+        rows = [slot.ended if over else slot.skills for slot, over in zip(self.slots, ended, strict=True)]
+        return np.stack(rows)
 
 
 def _shapes(observation: Any) -> str:
@@ -221,7 +222,7 @@ def _shapes(observation: Any) -> str:
 
 
 def _compare(world: GymWorld, before: Setting, one: gymnasium.Env[Any, Any], after: Setting, other: Any) -> None:
-    """Refuse spaces that change with the setting: one network sees and does it all."""
+    """Refuse spaces that change with the setting, because one network handles all settings."""
     for name in ("observation_space", "action_space"):
         mine = getattr(one, name)
         its = getattr(other, name)
@@ -232,5 +233,5 @@ def _compare(world: GymWorld, before: Setting, one: gymnasium.Env[Any, Any], aft
             )
 
 
-def _handing(slot: _Slot) -> Callable[[], _Slot]:
+def _returning(slot: _Slot) -> Callable[[], _Slot]:
     return lambda: slot

@@ -1,4 +1,6 @@
-"""Achievement Distillation: its transport against slow references, its book of unlocks, that it learns and resumes."""
+"""Achievement Distillation: transport against slow references, episodes and unlocks, that it learns and resumes."""
+
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -7,13 +9,28 @@ import torch
 from helpers.ppo_worlds import Slots, count, saved
 from helpers.sweep import VAULT, quiet
 
-from curricle.agents.distill.agent import Distill, DistillOptions, Remembering
+from curricle.agents.distill.agent import Distill, DistillOptions, MemoryNetwork, is_due
 from curricle.agents.distill.matching import match, transport
-from curricle.agents.distill.window import Episode, Window, capacity, episodes, matching, prediction, roomy
+from curricle.agents.distill.window import (
+    Episode,
+    Window,
+    capacity,
+    find_episodes,
+    matching_batch,
+    next_graph_size,
+    prediction_batch,
+)
 from curricle.agents.networks.spaces import input_specs
-from curricle.agents.ppo.practice import Course
+from curricle.agents.ppo.rollout import RolloutPlan
 
-SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 16, "distill_every": 2, "distill_epochs": 2}
+SMALL: dict[str, Any] = {
+    "environments": 4,
+    "steps": 16,
+    "minibatches": 2,
+    "hidden": 16,
+    "distill_every": 2,
+    "distill_epochs": 2,
+}
 
 
 def slow(costs, blur, rounds=100):
@@ -66,17 +83,25 @@ def test_the_same_vectors_find_each_other():
 
 def test_the_network_is_the_papers():
     pixels = input_specs(gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8), "test")
-    shape = {"channels": (64, 128, 128), "blocks": 2, "width": 256, "hidden": 1024, "keep": 0.99}
-    assert count(Remembering(pixels, gymnasium.spaces.Discrete(17), **shape)) == pytest.approx(9.23e6, rel=0.01)
+    shape: dict[str, Any] = {
+        "channels": (64, 128, 128),
+        "blocks": 2,
+        "width": 256,
+        "hidden": 1024,
+        "value_norm_decay": 0.99,
+    }
+    assert count(MemoryNetwork(pixels, gymnasium.spaces.Discrete(17), **shape)) == pytest.approx(9.23e6, rel=0.01)
 
 
 def test_memory_is_the_direction_of_the_last_unlock():
     parts = input_specs(gymnasium.spaces.Discrete(3), "test")
-    net = Remembering(parts, gymnasium.spaces.Discrete(2), channels=(), blocks=0, width=4, hidden=2, keep=0.99)
+    shape: dict[str, Any] = {"channels": (), "blocks": 0, "width": 4, "hidden": 2, "value_norm_decay": 0.99}
+    net = MemoryNetwork(parts, gymnasium.spaces.Discrete(2), **shape)
     flag = torch.tensor([[True], [False]])
     memory, before, after = torch.ones(2, 2), torch.zeros(2, 2), torch.tensor([[3.0, 4.0], [1.0, 1.0]])
-    assert net.recall(memory, before, after, flag, ~flag).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0, 0]]
-    assert net.recall(memory, before, after, ~flag, flag)[0].tolist() == [0, 0]
+    updated = net.update_memory(memory, before, after, flag, ~flag)
+    assert updated.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0, 0]]
+    assert net.update_memory(memory, before, after, ~flag, flag)[0].tolist() == [0, 0]
 
 
 def test_episodes_are_found_with_their_unlocks():
@@ -84,42 +109,42 @@ def test_episodes_are_found_with_their_unlocks():
     ended[[1, 6], 1] = True
     shown = np.zeros((9, 2, 3), bool)
     shown[3:7, 1, 0] = shown[4:7, 1, 2] = shown[6, 1, 1] = True  # the last one comes with the end: nothing follows it
-    (episode,) = episodes(ended, shown, 1)
-    assert list(episodes(ended, shown, 0)) == []
+    (episode,) = find_episodes(ended, shown, 1)
+    assert list(find_episodes(ended, shown, 0)) == []
     assert episode.rows.tolist() == [5, 7, 9, 11, 13]
-    assert episode.goals.tolist() == [1, 2]
-    assert episode.ends.tolist() == [[7, 9], [9, 11]]
-    assert episode.following.tolist() == [0, 0, 1, 2, 2]
+    assert episode.unlocks.tolist() == [1, 2]
+    assert episode.unlock_rows.tolist() == [[7, 9], [9, 11]]
+    assert episode.next_unlock.tolist() == [0, 0, 1, 2, 2]
 
 
 EPISODE = Episode(np.arange(10, 20), np.array([2, 6]))
 
 
 def test_a_prediction_names_each_row_once_and_counts_it_as_often_as_it_serves():
-    made = prediction(EPISODE, np.array([1, 9]), np.array([9, 4]), size=roomy)
-    rows, times, before, after, right, wrong, counts = made
+    made = prediction_batch(EPISODE, np.array([1, 9]), np.array([9, 4]), next_graph_size)
+    rows, weights, before, after, positives, negatives, pair_weights = made
     assert made.shape == (7, 64)
     assert rows[:7].tolist() == [11, 12, 13, 14, 16, 17, 19]  # steps 1, 9 and 4, the ends of unlocks, and the last
-    assert times[:7].tolist() == [1, 0, 0, 1, 0, 0, 2]
-    assert (times.sum(), counts.sum()) == (4, 2)
+    assert weights[:7].tolist() == [1, 0, 0, 1, 0, 0, 2]
+    assert (weights.sum(), pair_weights.sum()) == (4, 2)
     assert rows[before[:2] - 1].tolist() == [12, 19]  # step 1 leads to the unlock after step 2, step 9 to the end,
     assert (rows[after[0] - 1], after[1]) == (13, 0)  # after which nothing is seen
-    assert (rows[right[:2]].tolist(), rows[wrong[:2]].tolist()) == ([11, 19], [19, 14])
+    assert (rows[positives[:2]].tolist(), rows[negatives[:2]].tolist()) == ([11, 19], [19, 14])
 
 
 def test_a_matching_holds_the_policy_at_other_rows_than_it_compares():
-    mine, right, wrong = np.array([1, 0, 1]), np.array([5, 6, 7]), np.array([8, 9, 8])
-    rows, times, before, after, same, other, counts = matching(
-        EPISODE, np.array([0, 9, 9]), mine, right, wrong, size=int
-    )
+    pairs = np.array([[1, 0, 1], [5, 6, 7], [8, 9, 8]])  # anchors, positives, negatives
+    made = matching_batch(EPISODE, np.array([0, 9, 9]), pairs[0], pairs[1], pairs[2], int)
+    rows, weights, before, after, positives, negatives, pair_weights = made
     assert rows.tolist() == [12, 16, 13, 17, 10, 19, 19]
-    assert times.tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert weights.tolist() == [0, 0, 0, 0, 1, 1, 1]
     assert (rows[before[:3] - 1].tolist(), rows[after[:3] - 1].tolist()) == ([16, 12, 16], [17, 13, 17])
-    assert (same[:3].tolist(), other[:3].tolist(), counts.tolist()) == ([5, 6, 7], [8, 9, 8], [1, 1, 1, 0, 0, 0, 0])
+    assert (positives[:3].tolist(), negatives[:3].tolist()) == ([5, 6, 7], [8, 9, 8])
+    assert pair_weights.tolist() == [1, 1, 1, 0, 0, 0, 0]
 
 
 def test_sizes_are_few_and_large_enough():
-    sizes = [roomy(count) for count in range(1, 3000)]
+    sizes = [next_graph_size(count) for count in range(1, 3000)]
     assert len(set(sizes)) == 10
     assert all(count <= size <= max(64, 2 * count) for count, size in enumerate(sizes, 1))
 
@@ -128,74 +153,76 @@ def test_sizes_are_few_and_large_enough():
 def test_no_window_exceeds_its_room(every):
     steps = 5
     for budget in range(1, 400, 3):
-        course = Course([{}, {}], 1, budget, steps, 0)
-        times, rows = max(1, round(course.count / every)), 0
-        for done in range(1, course.count + 1):
-            rows += 2 * course.length(done - 1)
+        plan = RolloutPlan(2, 1, budget, steps, 0)
+        rows = 0
+        for index in range(plan.rollouts):
+            rows += 2 * plan.steps(index)
             assert rows <= capacity(every, steps, 2)
-            if (done * times) // course.count != ((done - 1) * times) // course.count:
+            if is_due(index, plan.rollouts, every):
                 rows = 0
+        assert rows == 0, "one follows the last rollout"
 
 
-def test_every_episode_is_told_of_once_whichever_rollouts_it_lies_in():
-    """Rows carry their number in the whole course, so that what is told can be compared with what happened."""
+def test_every_episode_is_used_once_whichever_rollouts_it_lies_in():
+    """Rows carry their number in the whole run, so that what is used can be compared with what happened."""
     rng, steps, count, every, before = np.random.default_rng(0), 5, 3, 4, 30
     ended = rng.random((400, count)) < 0.08
     shown = np.zeros((400, count, 2), bool)
     shown[..., 0] = rng.random((400, count)) < 0.3
     numbers = torch.arange(400 * count).view(400, count)
 
-    class InputSpec:
+    class Buffer:
         device = torch.device("cpu")
 
         def __init__(self):
-            self.count, self.at = count, slice(0, steps)
+            self.environments = count
+            self.at = slice(0, steps)
 
-        def rows(self):
+        def flatten(self):
             return {"returns": numbers[self.at].flatten()}
 
         ended = property(lambda self: ended[self.at])
-        shown = property(lambda self: shown[self.at])
+        skills = property(lambda self: shown[self.at])
 
-    rollout = InputSpec()
-    window, told, kept = Window(rollout, every * steps * count, before, 2), list[list[int]](), list[int]()
+    buffer: Any = Buffer()
+    window, used, kept = Window(buffer, every * steps * count, before, 2), list[list[int]](), list[int]()
     for number in range(400 // steps):
-        rollout.at = slice(number * steps, (number + 1) * steps)
+        buffer.at = slice(number * steps, (number + 1) * steps)
         window.add(steps)
         if number % every == every - 1:
-            told += [window.data["returns"][one.rows].tolist() for one in window.told()]
-            window.turn()
-            kept.append(window.known)
-    whole = [one.rows.tolist() for env in range(count) for one in episodes(ended, shown, env) if len(one.goals)]
-    assert sorted(told) == sorted(rows for rows in whole if rows in told) and max(kept) <= before
-    missed = [rows for rows in whole if rows not in told]
-    assert len(told) > 40 and all(len(rows) > before for rows in missed), "but for those that are too long"
+            used += [window.data["returns"][one.rows].tolist() for one in window.new_episodes()]
+            window.start_next()
+            kept.append(window.old_steps)
+    whole = [one.rows.tolist() for env in range(count) for one in find_episodes(ended, shown, env) if len(one.unlocks)]
+    assert sorted(used) == sorted(rows for rows in whole if rows in used) and max(kept) <= before
+    missed = [rows for rows in whole if rows not in used]
+    assert len(used) > 40 and all(len(rows) > before for rows in missed), "but for those that are too long"
     inside = [rows for rows in whole if rows[0] // (count * every * steps) == rows[-1] // (count * every * steps)]
-    assert len(inside) < 0.7 * len(told), "many began before the last distillation"
+    assert len(inside) < 0.7 * len(used), "many began before the last distillation"
 
 
 @pytest.mark.parametrize("most", [512, 3])
-def test_what_fills_a_lesson_up_teaches_nothing(most):
+def test_what_pads_a_batch_teaches_nothing(most):
     world, runs = VAULT(), []
     design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.0}).values})
-    for size in (int, roomy):
+    for size in (int, next_graph_size):
         agent, gradients = (
             Distill(world, DistillOptions(**SMALL | {"workers": 1, "distill_batch_size": most, "steps": 64})),
             [],
         )
-        agent._size = size
+        agent._pad_size = size
 
         def step(gradient, optimiser="adam", agent=agent, gradients=gradients):
             if optimiser != "adam":  # stands still, so that rounding does not grow from step to step
                 gradients.append((optimiser, gradient.clone(), agent.network.scale.moments.clone()))
 
-        agent._step = step
+        agent.take_step = step  # type: ignore[method-assign]
         agent.practise([design], 512, seed=0, report=quiet)
         runs.append(gradients)
     assert {kind for kind, *_ in runs[0]} == {"match", "predict"}
-    for (kind, gradient, moments), (padded_kind, padded_slope, padded_moments) in zip(*runs, strict=True):
+    for (kind, gradient, moments), (padded_kind, padded_gradient, padded_moments) in zip(*runs, strict=True):
         assert kind == padded_kind
-        assert torch.allclose(gradient, padded_slope, rtol=1e-4, atol=1e-6)
+        assert torch.allclose(gradient, padded_gradient, rtol=1e-4, atol=1e-6)
         assert torch.allclose(moments, padded_moments, rtol=1e-5)
     assert any(gradient.norm() > 0.01 for _, gradient, _ in runs[0])
 
@@ -204,14 +231,15 @@ def test_it_learns_and_distils():
     world = VAULT()
     agent = Distill(world, DistillOptions(steps=64, minibatches=4, hidden=64, distill_epochs=1))
     design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
-    figures = []
-    agent.practise([design], 12_000, seed=0, report=lambda done, some: figures.append(some))
-    distilled = [some for some in figures if "distill/match" in some]
-    assert len(distilled) == round(len(figures) / 8)
+    metrics = []
+    agent.practise([design], 12_000, seed=0, report=lambda done, some: metrics.append(some))
+    distilled = [some for some in metrics if "distill/match" in some]
+    assert len(distilled) == round(len(metrics) / 8)
     assert distilled[-1]["distill/predict"] < distilled[0]["distill/predict"] < np.log(2)
     assert agent.measure([design], [1], 20)[0].share("open_2") > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [VAULT, Slots])
 def test_a_loaded_one_goes_on_with_the_same_bytes(world, tmp_path):
     whole, part = (Distill(world(), DistillOptions(**SMALL)) for _ in range(2))

@@ -9,12 +9,12 @@ from helpers.grpo_agents import Solved, agent, brief, scripted
 from helpers.sweep import quiet
 from helpers.tiny_model import Pick, Steps, kind, tiny
 
-from curricle.agents.grpo.imitation import solved
-from curricle.agents.grpo.trainer import UNLIKELY, hushed
+from curricle.agents.grpo.imitation import solve
 from curricle.errors import AgentError, DeclarationError, ModelError, WorldError
 from curricle.records import Message, Verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lora", "spread"), [(0, 0.02), (4, 0.5)])
 def test_a_tiny_model_learns_to_say_the_right_kind_of_letter(lora, spread):
     options = {
@@ -33,6 +33,7 @@ def test_a_tiny_model_learns_to_say_the_right_kind_of_letter(lora, spread):
     assert before.rate < 0.5 < 0.9 < after.rate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [0, 4])
 def test_practice_in_parts_with_a_checkpoint_between_is_practice_in_one(lora, tmp_path):
     """Optimiser, pool and odds carry over: a second agent that loads the first one's checkpoint goes on alike."""
@@ -59,6 +60,7 @@ def make(folder):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resumed", [False, True])
 def test_parts_of_a_practice_go_on_by_turns_where_the_last_one_stopped(resumed, tmp_path):
     """Two tasks an update and one update a part: without that the first two of three designs would get them all."""
@@ -81,13 +83,14 @@ def test_parts_of_a_practice_go_on_by_turns_where_the_last_one_stopped(resumed, 
     assert [o.attempts for o in again] == [4, 4, 0], "other designs begin anew"
 
 
+@pytest.mark.slow
 def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(tmp_path, monkeypatch):
     options = {"learning_rate": 1e-2, "tasks_per_update": 4, "group_size": 4, "max_turns": 2}
     shares = []
     for warm in (0, 24):
         one, told = agent(Solved(), imitation_updates=warm, **options), []
         shares.append(one.measure([Solved().unaltered()], [1], 16)[0].rate)
-        assert one.warmed == warm
+        assert one.imitated == warm
     assert shares[1] == 1.0 > shares[0]
     one.save(make(tmp_path / "one"))
     other = agent(Solved(), imitation_updates=24, **options)
@@ -105,12 +108,18 @@ def test_a_model_that_is_shown_solutions_first_solves_tasks_before_it_practises(
     assert [list(seen) for done, seen in told[:2]] == [["practice/warmed", "practice/warm_loss"]] * 2
     assert told[0][0] == 0
     few, asked = agent(Solved(), imitation_updates=2, imitation_tasks=3, **options), []
-    draw = few.tasks.draw
-    monkeypatch.setattr(few.tasks, "draw", lambda setting, n, seed: asked.append(n) or draw(setting, n, seed))
+    draw = few.task_world.draw
+
+    def counted(setting, n, seed):
+        asked.append(n)
+        return draw(setting, n, seed)
+
+    monkeypatch.setattr(few.task_world, "draw", counted)
     few.measure([Solved().unaltered()], [1], 5)
     assert asked == [3, 3, 5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [0, 4])
 def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
     """KL is measured from there, in practice, in origin() and after a restart; else it would unlearn the warm-up."""
@@ -129,7 +138,7 @@ def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
     prompt = torch.tensor([[5, 6, 7]])
 
     def odds(player):
-        with torch.no_grad(), player.causal.origin() as model:
+        with torch.no_grad(), player.causal.initial() as model:
             return model(prompt).logits
 
     cold = odds(one)
@@ -150,10 +159,12 @@ def test_what_a_warm_up_made_of_it_is_what_it_began_as(lora, tmp_path):
 
 def test_the_words_of_a_world_weigh_nothing_however_unlikely():
     """TRL's KL term of a masked token, exp(r - l) - (r - l) - 1, is infinite for l = -200, r = 0; here it is finite."""
+    from curricle.agents.grpo.trainer import MASKED_LOG_PROB, mask_reference
+
     batch = {"completion_mask": torch.tensor([[1, 1, 1, 0]]), "tool_mask": torch.tensor([[1, 0, 1, 1]])}
     reference = torch.tensor([[-1.0, 0.0, -2.0, 0.0]])
-    found = hushed({**batch, "ref_per_token_logps": reference})
-    assert found.tolist() == [[-1.0, UNLIKELY, -2.0, UNLIKELY]]
+    found = mask_reference({**batch, "ref_per_token_logps": reference})
+    assert found.tolist() == [[-1.0, MASKED_LOG_PROB, -2.0, MASKED_LOG_PROB]]
     log = torch.tensor([[-1.0, -200.0, -2.0, -200.0]])
     kl = torch.exp(found - log) - (found - log) - 1
     assert kl.isfinite().all() and not (torch.exp(reference - log)).isfinite().all()
@@ -187,7 +198,7 @@ def test_solutions_are_needed_for_that_and_only_the_agents_own_turns_are_learnt(
     with pytest.raises(AgentError, match=r"pick-v1 gave none.*curricle check.* imitation_updates = 0"):
         agent(imitation_updates=1).measure([Pick().unaltered()], [1], 1)
     one = agent(Solved())
-    example = solved(Solved(), Solved().tasks(Solved.Setting(), 1, 0)[0], one.causal, 4, 2)
+    example = solve(Solved(), Solved().tasks(Solved.Setting(), 1, 0)[0], one.causal, 4, 2)
     said = [token for token, own in zip(example.reply, example.mask, strict=True) if own]
     c, f = (one.causal.tokenizer(word)["input_ids"] for word in "cf")
     assert said == [*c, one.causal.ends[0], *f, one.causal.ends[0]] and len(example.reply) > len(said)
@@ -306,6 +317,7 @@ def test_conversations_are_practised_with_credit_by_turn():
     assert told[-1]["practice/turns"] == 2.0 and told[-1]["practice/grad_norm"] > 0
 
 
+@pytest.mark.slow
 def test_the_heavy_packages_are_imported_late():
     heavy = "{'transformers', 'trl', 'peft', 'datasets'}"
     code = f"import sys, curricle.agents.grpo, curricle.designers.language; print({heavy} & set(sys.modules))"

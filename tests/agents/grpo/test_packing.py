@@ -1,22 +1,20 @@
 """Packed sequences: a prompt that several rows share goes through the network once, and nothing else changes."""
 
 import itertools
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from helpers.grpo_agents import make_trainer
 from helpers.tiny_model import tiny
 
-from curricle.agents.grpo.microbatches import laid_out, share, shares, split
+from curricle.agents.grpo.microbatches import balanced_sizes, pack, split, split_by_length, token_share
 from curricle.agents.grpo.options import LearningOptions
-from curricle.agents.grpo.packing import packed
 from curricle.agents.grpo.rollouts import Attempt
-from curricle.agents.grpo.trainer import Grpo
 from curricle.llm.models.model import CausalModel
 from curricle.records import Message, Task, Verdict
 
-trl_utils = pytest.importorskip("trl.trainer.utils")
+pytest.importorskip("trl")
 
 PAD = 0
 TRIES = [  # prompt, reply
@@ -31,7 +29,7 @@ TRIES = [  # prompt, reply
 ]
 
 
-def rows(tries):
+def rows(tries) -> tuple[torch.Tensor, torch.Tensor, int]:
     """As TRL lays them out: prompts padded at the left, replies at the right."""
     wide, keep = max(len(p) for p, _ in tries), max(len(r) for _, r in tries)
     ids, seen = torch.full((len(tries), wide + keep), PAD), torch.zeros(len(tries), wide + keep, dtype=torch.long)
@@ -42,23 +40,23 @@ def rows(tries):
 
 
 def test_replies_look_at_their_prompt_and_at_themselves():
-    (one,) = packed(*rows([([5, 6, 7], [20, 21]), ([5, 6, 7], [22])] * 2), PAD)
+    (one,) = pack(*rows([([5, 6, 7], [20, 21]), ([5, 6, 7], [22])] * 2), PAD)
     assert one.ids.tolist() == [[5, 6, 7, 20, 7, 7, 20, 7]]
     assert one.labels.tolist() == [[-100, -100, 20, 21, 22, 20, 21, 22]]
-    assert one.places.tolist() == [[0, 1, 2, 3, 2, 2, 3, 2]]
+    assert one.positions.tolist() == [[0, 1, 2, 3, 2, 2, 3, 2]]
     looks = {i: [j for j in range(8) if one.mask[0, 0, i, j]] for i in (0, 1, 3, 4, 6)}
     assert looks == {0: [0], 1: [0, 1], 3: [0, 1, 2, 3], 4: [0, 1, 4], 6: [0, 1, 5, 6]}
-    assert one.where.tolist() == [[2, 3], [4, 0], [5, 6], [7, 0]]
-    assert one.real.tolist() == [[True, True], [True, False]] * 2
+    assert one.token_places.tolist() == [[2, 3], [4, 0], [5, 6], [7, 0]]
+    assert one.token_exists.tolist() == [[True, True], [True, False]] * 2
 
 
 def test_padding_looks_at_itself():
-    found = packed(*rows([*TRIES, ([7] * 6, [20])] * 2), PAD)
+    found = pack(*rows([*TRIES, ([7] * 6, [20])] * 2), PAD)
     assert [tuple(one.ids.shape) for one in found] == [(1, 6 + 2 * 10), (1, 4 + 2 * 6), (2, 5 + 2 * 1)], "by length"
     assert all(bool(one.mask.any(-1).all()) for one in found), "a softmax over nothing is no number"
     assert found[2].ids[1, -1] == PAD != found[2].ids[0, -1]
     assert sorted(torch.cat([one.rows for one in found]).tolist()) == list(range(18))
-    (one,) = packed(*rows(TRIES * 2), PAD, apart=False)
+    (one,) = pack(*rows(TRIES * 2), PAD, by_length=False)
     assert one.ids.shape == (3, 26)
 
 
@@ -74,11 +72,11 @@ LONG = [20] * 1000
     ],
 )
 def test_what_shares_too_little_is_left_as_it_is(tries):
-    assert packed(*rows(tries), PAD) == []
+    assert pack(*rows(tries), PAD) == []
 
 
 def test_long_replies_share_a_sequence_with_few_others():
-    (one,) = packed(*rows([([5] * 900, [20] * 300)] * 8), PAD)
+    (one,) = pack(*rows([([5] * 900, [20] * 300)] * 8), PAD)
     assert one.ids.shape == (3, 899 + 3 * 300) and one.rows.tolist() == list(range(8))
     assert (one.ids[2, 899 + 2 * 300 :] == PAD).all(), "the last has two"
 
@@ -86,7 +84,7 @@ def test_long_replies_share_a_sequence_with_few_others():
 @pytest.mark.parametrize("lora", [0, 4])
 @pytest.mark.parametrize(("batch", "longest"), [(None, 2048), (4, 2048), (None, 12)])
 def test_odds_entropies_and_gradients_are_those_of_the_rows_one_by_one(lora, batch, longest, monkeypatch):
-    monkeypatch.setattr("curricle.agents.grpo.packing.LONGEST", longest)
+    monkeypatch.setattr("curricle.agents.grpo.microbatches.MAX_PACKED_TOKENS", longest)
     options = LearningOptions(
         model=tiny(0.3), lora=lora, device="cpu", tasks_per_update=1, group_size=2, temperature=0.7
     )
@@ -94,8 +92,7 @@ def test_odds_entropies_and_gradients_are_those_of_the_rows_one_by_one(lora, bat
     with torch.no_grad():
         for _, p in causal.trained():
             p.add_(0.02 * torch.randn_like(p))
-    grpo = Grpo(causal, options, lambda slots: [])
-    trainer, (ids, seen, keep) = _trainer(grpo), rows(TRIES)
+    trainer, (ids, seen, keep) = make_trainer(causal, options, lambda tasks: []), rows(TRIES)
     passed, found = [], []
 
     def count(module, given, named):
@@ -103,7 +100,7 @@ def test_odds_entropies_and_gradients_are_those_of_the_rows_one_by_one(lora, bat
 
     causal.model.register_forward_pre_hook(count, with_kwargs=True)
     for packs in (True, False):
-        monkeypatch.setattr("curricle.agents.grpo.trainer.packs", lambda model, packs=packs: packs)
+        monkeypatch.setattr("curricle.agents.grpo.trainer.supports_packing", lambda model, packs=packs: packs)
         odds, entropies, _ = trainer._get_per_token_logps_and_entropies(
             causal.model, ids, seen, keep, batch, compute_entropy=True
         )
@@ -122,7 +119,7 @@ def test_an_update_is_the_same_packed_or_not(monkeypatch):
     """All of TRL's update, with a world's turn that is masked, and a reference."""
     found = []
     for packs in (True, False):
-        monkeypatch.setattr("curricle.agents.grpo.trainer.packs", lambda model, packs=packs: packs)
+        monkeypatch.setattr("curricle.agents.grpo.trainer.supports_packing", lambda model, packs=packs: packs)
         options = LearningOptions(
             model=tiny(0.3),
             device="cpu",
@@ -133,16 +130,17 @@ def test_an_update_is_the_same_packed_or_not(monkeypatch):
             kl_coef=0.1,
         )
         causal = CausalModel(options, "test", 0)
-        grpo, told = Grpo(causal, options, _tries), []
+        trainer, metrics = make_trainer(causal, options, _attempts), []
         task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
-        grpo.run(((task, 0) for _ in range(100)), 2, 0, lambda step, fresh, figures, told=told: told.append(figures))
-        found.append([told, [p.detach().clone() for _, p in causal.trained()]])
+        trainer.run(((task, 0) for _ in range(100)), 2, 0, recorder(metrics))
+        found.append([metrics, [p.detach().clone() for _, p in causal.trained()]])
     (told, after), (told_plainly, after_plainly) = found
     for figures, plain in zip(told, told_plainly, strict=True):
         assert figures == pytest.approx(plain, rel=1e-3, abs=1e-5)
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(after, after_plainly, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "entropy"), [("dapo", 0.5), ("grpo", 0.0)])
 def test_an_update_is_the_same_in_one_part_or_in_several(loss, entropy):
     """TRL takes a mean of entropy over each part, and one of figures over parts; here parts weigh what they hold."""
@@ -156,12 +154,12 @@ def test_an_update_is_the_same_in_one_part_or_in_several(loss, entropy):
             "trl": {"loss_type": loss},
         }
         options = LearningOptions(model=tiny(0.3), device="cpu", tasks_per_update=2, group_size=4, **about)
-        causal, told = CausalModel(options, "test", 0), []
-        grpo = Grpo(causal, options, _tries)
+        causal, metrics = CausalModel(options, "test", 0), []
+        trainer = make_trainer(causal, options, _attempts)
         task = Task(id="t", prompt=(Message(role="user", content="x"),), skill="s")
-        grpo.run(((task, 0) for _ in range(100)), 2, 0, lambda step, fresh, figures, told=told: told.append(figures))
-        found.append([[p.detach().clone() for _, p in causal.trained()], told])
-        assert grpo.trainer.entropy_coef == entropy
+        trainer.run(((task, 0) for _ in range(100)), 2, 0, recorder(metrics))
+        found.append([[p.detach().clone() for _, p in causal.trained()], metrics])
+        assert trainer.entropy_coef == entropy
     (weights, told), *others = found
     for other, said in others:
         assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(weights, other, strict=True))
@@ -175,13 +173,13 @@ def test_parts_have_whole_groups_of_like_length_and_about_as_many_tokens():
     mask = (torch.arange(90) < torch.tensor(said)[:, None]).int()
     prompts = torch.tensor([[0, 0, 1, 1, 1, 1, 1]] * 12)
     batch = {"completion_mask": mask, "prompt_mask": prompts, "of": torch.arange(12), "num_items_in_batch": mask.sum()}
-    parts = split(batch, 3, 2)
+    parts = split_by_length(batch, 3, 2)
     assert [part["of"].tolist() for part in parts] == [[10, 11, 0, 1, 4, 5, 6, 7], [8, 9], [2, 3]]
     assert [tuple(part["completion_mask"].shape) for part in parts] == [(8, 4), (2, 70), (2, 90)], "padding goes"
     assert all((part["prompt_mask"] == 1).all() and part["prompt_mask"].shape[1] == 5 for part in parts)
-    hidden = split({**batch, "completion_mask": 0 * mask}, 3, 2)
+    hidden = split_by_length({**batch, "completion_mask": 0 * mask}, 3, 2)
     assert all(part["completion_mask"].shape[1] == 1 for part in hidden), "TRL may mask whole replies"
-    assert [share(part, 3) for part in parts] == pytest.approx([3 * n / 318 for n in (18, 130, 170)])
+    assert [token_share(part, 3) for part in parts] == pytest.approx([3 * n / 318 for n in (18, 130, 170)])
 
 
 @pytest.mark.parametrize(("loss", "rows", "ranks", "apart"), [
@@ -193,25 +191,20 @@ def test_parts_have_equally_many_rows_where_they_must(loss, rows, ranks, apart, 
     said = torch.tensor([9, 9, 9, 9, 1, 1, 1, 1])[:rows]
     mask = (torch.arange(9) < said[:, None]).int()
     batch = {"completion_mask": mask, "prompt_mask": torch.ones(rows, 2), "of": torch.arange(rows)}
-    theirs = {
-        "shuffle_sequence_dict": trl_utils.shuffle_sequence_dict,
-        "split_tensor_dict": trl_utils.split_tensor_dict,
-    }
-    module = SimpleNamespace(**theirs)
-    with laid_out(module, loss, 4):
-        parts = module.split_tensor_dict(module.shuffle_sequence_dict(batch), 2)
-    assert vars(module) == theirs
+    parts = split(batch, 2, 4, loss)
     assert [one for part in parts for one in part["of"].tolist()] == (
         [4, 5, 6, 7, 0, 1, 2, 3] if apart else [*range(rows)]
     )
 
 
 def test_the_largest_part_is_as_small_as_can_be():
-    assert shares([1, 1, 1, 9], 2) == [3, 1] and shares([5] * 4, 4) == [1] * 4 and shares([9, 1, 1], 3) == [1, 1, 1]
-    luck = np.random.default_rng(0)
+    assert balanced_sizes([1, 1, 1, 9], 2) == [3, 1]
+    assert balanced_sizes([5] * 4, 4) == [1] * 4
+    assert balanced_sizes([9, 1, 1], 3) == [1, 1, 1]
+    rng = np.random.default_rng(0)
     for _ in range(50):
-        work, count = luck.integers(1, 30, luck.integers(3, 9)).tolist(), int(luck.integers(1, 4))
-        found, ends = shares(work, count), [0]
+        work, count = rng.integers(1, 30, rng.integers(3, 9)).tolist(), int(rng.integers(1, 4))
+        found, ends = balanced_sizes(work, count), [0]
         for size in found:
             ends.append(ends[-1] + size)
         assert len(found) == count and ends[-1] == len(work) and min(found) > 0
@@ -220,9 +213,13 @@ def test_the_largest_part_is_as_small_as_can_be():
         assert max(sum(work[a:b]) for a, b in itertools.pairwise(ends)) == best
 
 
-def _tries(slots):
+def recorder(metrics):
+    return lambda update, attempts, found: metrics.append(found)
+
+
+def _attempts(tasks):
     made = []
-    for number, (task, _) in enumerate(slots):
+    for number, (task, _) in enumerate(tasks):
         prompt = [5 + number // 4] * 9
         one = Attempt(
             task, 0, prompt, ids=[20 + number, 21, 22, 23][: 2 + number % 3], mask=[1, 0, 1, 1][: 2 + number % 3]
@@ -230,9 +227,3 @@ def _tries(slots):
         one.verdict = Verdict(reward=float(number % 2))
         made.append(one)
     return made
-
-
-def _trainer(grpo):
-    from curricle.agents.grpo.trainer import _trainer as made
-
-    return made(grpo)

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from typing import Any
 
 import pytest
 import safetensors.numpy
@@ -10,8 +11,7 @@ from helpers.process_ranks import ended, launcher, near, refused, updates
 from helpers.skips import skip_without
 from helpers.tiny_model import Pick, tiny
 
-from curricle.agents.grpo import GRPO, GRPOOptions
-from curricle.agents.grpo import sharding as sharing
+from curricle.agents.grpo import GRPO, GRPOOptions, sharding
 from curricle.errors import AgentError
 from curricle.scale import ranks
 
@@ -33,6 +33,7 @@ def in_halves(folder):
     return all(0.49 * size < one < 0.51 * size for one in held)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{"trl": FSDP}, {"lora": 4}], ids=["in parts", "adapter"])
 def test_ranks_warm_up_alike_and_begin_there(more, launched, tmp_path):
     """Parts that are computed twice, to save memory, go by other names then; checkpoints keep the first ones."""
@@ -70,14 +71,14 @@ def test_one_process_holds_it_all(caplog, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     options = GRPOOptions(trl={**FSDP, "fsdp_config": {"reshard_after_forward": False}, "loss_type": "grpo"})
     with caplog.at_level(logging.WARNING):
-        assert sharing.alone(options) == options.model_copy(update={"trl": {"loss_type": "grpo"}})
+        assert sharding.without_sharding(options) == options.model_copy(update={"trl": {"loss_type": "grpo"}})
     assert "trl = {'fsdp': True} is for several ranks: one process holds all of the model" in caplog.text
     assert os.environ["ACCELERATE_USE_FSDP"] == "false"
-    assert not sharing.parted(options)
+    assert not sharding.is_sharded(options)
 
 
 def test_deepspeed_is_refused_whoever_asks_for_it(monkeypatch):
-    model = {"model": tiny(), "device": "cpu"}
+    model: dict[str, Any] = {"model": tiny(), "device": "cpu"}
     words = "deepspeed is not supported; leave it out, or use FSDP instead"
     for processes in (1, 2):
         monkeypatch.setattr(ranks, "count", lambda processes=processes: processes)

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from helpers.ppo_worlds import Armed
 from helpers.sweep import quiet
 
-from curricle.agents.networks.spaces import input_specs, split
+from curricle.agents.networks.spaces import input_specs, split_observations
 from curricle.agents.ppo.agent import PPO, PPOOptions
 from curricle.errors import AgentError, WorldError
 
@@ -94,22 +94,27 @@ def test_spaces_that_no_network_takes_are_named(space, said):
         input_specs(space, "test")
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
     "space, shown, said",
     [
-        (byte(2, high=9), np.uint8([0, 10]), r"shows 10 in its observation at \[1\], but declares it as 0 to 9"),
+        (
+            byte(2, high=9),
+            np.array([0, 10], np.uint8),
+            r"shows 10 in its observation at \[1\], but declares it as 0 to 9",
+        ),
         (spaces.Dict(a=spaces.Discrete(3)), {"a": -1}, r"shows -1 .* 'a' at \[0\], .* 0 to 2"),
-        (spaces.Box(-9, 9, (2,), np.float32), np.float32([0, np.inf]), r"shows inf .* must be finite"),
-        (spaces.Box(-9, 9, (2,), np.float32), np.float32([np.nan, 0]), "shows nan"),
+        (spaces.Box(-9, 9, (2,), np.float32), np.array([0, np.inf], np.float32), r"shows inf .* must be finite"),
+        (spaces.Box(-9, 9, (2,), np.float32), np.array([np.nan, 0], np.float32), "shows nan"),
     ],
 )
-def test_a_world_that_shows_what_it_did_not_declare_is_named(space, shown, said, lanes):
+def test_a_world_that_shows_what_it_did_not_declare_is_named(space, shown, said, workers):
     """Symbols are looked up in tables without a check of their own, and what is no number would spoil the scale."""
     with pytest.raises(WorldError, match=said):
-        practise(world_of(space, lambda: shown), lanes=lanes)
+        practise(world_of(space, lambda: shown), workers=workers)
 
 
+@pytest.mark.slow
 def test_many_states_can_be_told_apart():
     """A bandit of a hundred states: which action is right follows no order."""
     right = np.random.default_rng(0).integers(2, size=100)
@@ -132,7 +137,7 @@ def test_many_states_can_be_told_apart():
             return Env()
 
     returns = []
-    agent = PPO(World(), PPOOptions(environments=16, steps=32, minibatches=4, gamma=0.0, rate=1e-3))
+    agent = PPO(World(), PPOOptions(environments=16, steps=32, minibatches=4, gamma=0.0, learning_rate=1e-3))
     agent.practise(
         [World().unaltered()], 12_000, seed=0, report=lambda done, said: returns.append(said["practice/return"])
     )
@@ -141,5 +146,5 @@ def test_many_states_can_be_told_apart():
 
 def test_a_batch_is_split_into_parts():
     parts = input_specs(spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([byte(2, high=4)])), "test")
-    found = split({"a": np.array([1, 2]), "b": (np.zeros((2, 2), np.uint8),)}, parts, 2)
+    found = split_observations({"a": np.array([1, 2]), "b": (np.zeros((2, 2), np.uint8),)}, parts, 2)
     assert found["a"].shape == (2, 1) and found["b/0"].shape == (2, 2)

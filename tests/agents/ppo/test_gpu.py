@@ -1,5 +1,7 @@
 """PPO on a GPU: graphs, kernels and bfloat16 change how fast it learns, not what. Skipped where there is no GPU."""
 
+from typing import Any
+
 import pytest
 import torch
 from helpers.ppo_worlds import Armed, Mixed, Slots, World64
@@ -10,18 +12,25 @@ from curricle.agents.networks.encoders import Pixels
 from curricle.agents.ppo.agent import PPO, PPOOptions
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-SMALL = {"environments": 4, "steps": 16, "minibatches": 2, "hidden": 32, "channels": (4, 8), "blocks": 1}
+SMALL: dict[str, Any] = {
+    "environments": 4,
+    "steps": 16,
+    "minibatches": 2,
+    "hidden": 32,
+    "channels": (4, 8),
+    "blocks": 1,
+}
 
 
 @pytest.mark.parametrize("world", [VAULT, Slots, Armed, Mixed, World64])
 @pytest.mark.parametrize("how", [{"graphs": True}, {"bf16": True}, {"graphs": True, "bf16": True}])
 def test_fast_paths_agree_with_the_plain_one(world, how):
     plain = {"graphs": False, "bf16": False}
-    figures = []
+    metrics = []
     for changes in (plain, plain | how):
         agent = PPO(world(), PPOOptions(**SMALL, **changes))
-        agent.practise([world().unaltered()], 64, seed=0, report=lambda done, some: figures.append(some))
-    first, second = figures
+        agent.practise([world().unaltered()], 64, seed=0, report=lambda done, some: metrics.append(some))
+    first, second = metrics
     assert second["policy/entropy"] == pytest.approx(first["policy/entropy"], rel=0.02)
     assert second["loss/value"] == pytest.approx(first["loss/value"], rel=0.1, abs=0.02)
 
@@ -30,12 +39,12 @@ def test_fast_paths_agree_with_the_plain_one(world, how):
 @pytest.mark.parametrize("world", [VAULT, Slots, World64])
 def test_graphs_agree_with_plain_passes_and_with_a_cpu(world, kind):
     """Over four rollouts; rounding is all that tells them apart."""
-    courses = []
+    runs = []
     for how in ({"device": "cpu"}, {"graphs": False}, {"graphs": True}):
-        agent, course = kind(world(), kind.Options(**SMALL, bf16=False, **how)), []
-        agent.practise([world().unaltered()], 256, seed=0, report=lambda done, some, to=course: to.append(some))
-        courses.append([figures["policy/entropy"] for figures in course])
-    cpu, plain, graphs = courses
+        agent, metrics = kind(world(), kind.Options(**SMALL, bf16=False, **how)), []
+        agent.practise([world().unaltered()], 256, seed=0, report=lambda done, some, to=metrics: to.append(some))
+        runs.append([some["policy/entropy"] for some in metrics])
+    cpu, plain, graphs = runs
     assert len(cpu) == 4 and graphs == pytest.approx(plain, rel=0.02) and plain == pytest.approx(cpu, rel=0.05)
 
 
@@ -46,24 +55,24 @@ def test_weights_in_bfloat16_follow_the_weights(tmp_path):
     agent.practise([world.unaltered()], 192, seed=0, report=quiet)
     agent.save(tmp_path)
     other.load(tmp_path)
-    for row in (agent.row, other.row):
-        assert torch.equal(row.bf16_copy, row.flat.data.bfloat16())
-    before = agent.row.flat.data.clone()
+    for parameters in (agent.parameters, other.parameters):
+        assert torch.equal(parameters.bf16_copy, parameters.flat.data.bfloat16())
+    before = agent.parameters.flat.data.clone()
     for one in (agent, other):
         one.practise([world.unaltered()], 192, seed=1, report=quiet)
-    assert not torch.equal(agent.row.flat.data, before)
-    assert torch.allclose(agent.row.flat.data, other.row.flat.data, atol=1e-4)
+    assert not torch.equal(agent.parameters.flat.data, before)
+    assert torch.allclose(agent.parameters.flat.data, other.parameters.flat.data, atol=1e-4)
 
 
-@pytest.mark.parametrize("lanes", [2, 3])
-def test_lanes_by_turns_play_what_lanes_side_by_side_do(lanes):
-    """On a CPU each lane has a thread of its own; rounding is all that tells them apart."""
-    courses = []
+@pytest.mark.parametrize("actors", [2, 3])
+def test_actors_by_turns_play_what_actors_side_by_side_do(actors):
+    """On a CPU each actor has a worker of its own; rounding is all that tells them apart."""
+    runs = []
     for device in ("cpu", "cuda"):
-        agent, course = PPO(Slots(), PPOOptions(**SMALL, workers=lanes, bf16=False, device=device)), []
-        agent.practise([Slots().unaltered()], 256, seed=0, report=lambda done, some, to=course: to.append(some))
-        courses.append([figures["policy/entropy"] for figures in course])
-    assert len(courses[0]) == 4 and courses[0] == pytest.approx(courses[1], rel=0.05)
+        agent, metrics = PPO(Slots(), PPOOptions(**SMALL, workers=actors, bf16=False, device=device)), []
+        agent.practise([Slots().unaltered()], 256, seed=0, report=lambda done, some, to=metrics: to.append(some))
+        runs.append([some["policy/entropy"] for some in metrics])
+    assert len(runs[0]) == 4 and runs[0] == pytest.approx(runs[1], rel=0.05)
 
 
 @pytest.mark.parametrize("shape, channels", [((64, 64, 3), (64, 128, 128)), ((13, 10, 1), (4, 8)), ((9, 9, 2), (16,))])
@@ -123,7 +132,7 @@ def test_checkpoints_move_between_devices(tmp_path):
     there.practise([world.unaltered()], 200, seed=0, report=quiet)
     there.save(tmp_path)
     here.load(tmp_path)
-    assert torch.equal(here.row.flat, there.row.flat.cpu())
+    assert torch.equal(here.parameters.flat, there.parameters.flat.cpu())
     here.practise([world.unaltered()], 100, seed=1, report=quiet)
 
 
@@ -131,23 +140,30 @@ def test_distillation_as_graphs_agrees_with_the_plain_one():
     """One rollout, so that both play the same episodes."""
     world, found = VAULT(), []
     design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
-    small = {"environments": 8, "steps": 256, "hidden": 32, "distill_every": 1, "distill_epochs": 2, "bf16": False}
+    small: dict[str, Any] = {
+        "environments": 8,
+        "steps": 256,
+        "hidden": 32,
+        "distill_every": 1,
+        "distill_epochs": 2,
+        "bf16": False,
+    }
     for graphs in (False, True):
         agent = Distill(world, DistillOptions(**small, graphs=graphs))
         agent.practise([design], 2048, seed=0, report=lambda done, some: found.append(some))
         found[-1]["scale"] = agent.network.scale.moments.tolist()
     first, second = found
-    assert {key[0] for key in agent._graphs} >= {"old", "goals", "match", "predict"}
+    assert {key[0] for key in agent._graphs} >= {"old_policy", "unlocks", "match", "predict"}
     for name in ("distill/match", "distill/predict"):
         assert second[name] == pytest.approx(first[name], rel=0.01)
     assert second["scale"] == pytest.approx(first["scale"], rel=1e-3)
 
 
 def test_distillation_learns_there():
-    world, figures = VAULT(), []
+    world, metrics = VAULT(), []
     agent = Distill(world, DistillOptions(steps=64, minibatches=4, hidden=64, distill_epochs=1))
     design = world.unaltered().model_copy(update={"setting": world.setting({"dials": 3, "alarm": 0.2}).values})
-    agent.practise([design], 12_000, seed=0, report=lambda done, some: figures.append(some))
-    distilled = [some["distill/predict"] for some in figures if "distill/predict" in some]
+    agent.practise([design], 12_000, seed=0, report=lambda done, some: metrics.append(some))
+    distilled = [some["distill/predict"] for some in metrics if "distill/predict" in some]
     assert distilled[-1] < distilled[0]
     assert agent.measure([design], [1], 20)[0].share("open_2") > 0.7

@@ -5,7 +5,7 @@ from helpers.language_policies import Told, policy, script, writing
 from helpers.tiny_model import Pick, tiny
 
 from curricle.designers.language import Language, LanguageOptions
-from curricle.designers.llm.values import written_out
+from curricle.setting import written_texts
 from curricle.worlds.text.tools.world import Tools
 
 
@@ -88,7 +88,7 @@ def test_an_example_of_the_guide_of_tool_tasks_is_no_task_of_its_own():
 def tool_copies():
     """What a policy for tool tasks may not write in its first cycle."""
     designer = Language(Tools.Setting, LanguageOptions(model=tiny(), device="cpu"))
-    return designer._known(Tools().brief(1, 1))
+    return designer._earlier_texts(Tools().brief(1, 1))
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def tool_copies():
 )
 def test_what_is_asked_and_gold_make_a_tool_task_another_one(text):
     copies, setting = tool_copies(), Tools.Setting.of({"task": text})
-    texts = written_out(Tools.Setting, setting.values, {"task": ""})
+    texts = written_texts(Tools.Setting, setting.values, {"task": ""})
     assert any(copies.refusal(one) for one in texts) and not copies.refusal(text), "as it stands it looks new"
     counterpart = 'When does the sun rise in Oslo?\ncall: get_sunrise(city="Oslo")'
-    fitting = written_out(
+    fitting = written_texts(
         Tools.Setting, {"task": f"tools: get_sunrise, play_music\nrequest: {counterpart}"}, {"task": ""}
     )
     assert len(fitting) == 2 and not any(map(copies.refusal, fitting)), "the guide has it without its tool"

@@ -9,12 +9,12 @@ from helpers.tiny_model import Pick, tiny
 from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language.conditioning import requests, success
 from curricle.designers.language.designer import FAULTS
-from curricle.designers.language.form import Form, Writer
-from curricle.designers.language.writing import write
+from curricle.designers.language.form import Form, Writer, write
 from curricle.errors import UsageError
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models.model import CausalModel, CausalOptions
-from curricle.llm.models.regression import Example, step
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
+from curricle.llm.models.regression import Example, update
 from curricle.records import Cycle, Design, Message, Outcome
 from curricle.seeds import generator
 
@@ -27,7 +27,7 @@ def causal():
 def read(form, ids, per_text=200):
     writer = Writer(form, per_text)
     for token in ids:
-        writer.hear(token)
+        writer.add(token)
     return writer
 
 
@@ -51,7 +51,7 @@ def test_only_what_was_chosen_is_learnt(causal):
     """Of `letter: b` only the letter, of a text all of it."""
     form = Form(Pick.Setting.knobs(), causal.tokenizer, causal.ends)
     reply = form.tokens({"letter": "b", "most": 2, "note": "hey"})
-    said = [token for token, chosen in zip(reply, form.chosen(reply), strict=True) if chosen]
+    said = [token for token, chosen in zip(reply, form.choice_mask(reply), strict=True) if chosen]
     assert causal.tokenizer.decode(said).replace(" ", "") == "b2hey\n```"
     only = policy(text="off", leave=("letter", "note"))._example([Message(role="user", content="go")], {"most": 2}, 1.0)
     assert [causal.tokenizer.decode([t]).strip() for t, m in zip(only.reply, only.mask, strict=True) if m][-1] == "2"
@@ -108,7 +108,7 @@ def test_text_without_end_and_words_out_of_form_are_named(causal):
     assert read(form, [*opened, *form.encode("on and on and on")], per_text=5).fault == "endless"
     assert read(form, form.encode("number: 3\n")).fault == "malformed"
     writer, tokens = Writer(form, 10_000), [*opened, *form.encode("long " * 100)]
-    heard = next(i for i, token in enumerate(tokens) if writer.hear(token) or writer.done)
+    heard = next(i for i, token in enumerate(tokens) if writer.add(token) or writer.done)  # type: ignore[func-returns-value]
     assert writer.fault == "endless" and len(writer.unfinished) < 80, "a text of at most 60 signs is not heard out"
     assert heard < len(tokens) - 1
     assert read(form, [*opened, *form.encode("x" * 60 + "\n```\n")]).values["note"] == "x" * 60
@@ -203,7 +203,7 @@ def narrow(steps=12, **options):
     designer = policy(learning_rate=2e-2, **fixed, **options)
     prompt = designer.prompts(Pick().brief(1, 9), 1)[0]
     for _ in range(steps):
-        step(designer.causal, [designer._example(prompt, {"letter": "a"}, 1.0)], 0.0, 0.3, 8)
+        update(designer.causal, [designer._example(prompt, {"letter": "a"}, 1.0)], 0.0, 0.3, 8)
     return designer
 
 
@@ -216,6 +216,7 @@ def asked_for(designer, cycle, told):
     return letters
 
 
+@pytest.mark.slow
 def test_a_policy_that_writes_what_nobody_solves_finds_its_way_out(tmp_path):
     found, still, told = narrow(), narrow(explore=0.0), Told(Pick())
     assert asked_for(found, 1, told) == "a" * 16 and told.figures["design/stuck"] == 1
@@ -248,7 +249,7 @@ def test_a_warm_start_shows_what_seed_tasks_look_like(caplog):
     assert passes == [(number, 20) for number in range(1, 21)], "how far it is can be seen meanwhile"
     assert not warm.causal.optimizer.state, "its own learning begins anew"
     seeds = [Example([5, 6], warm.form.tokens(values), 1.0) for values in world.examples(1)]
-    before, after = (step(d.causal, seeds, 0.0, 1.0, 8)["loss"] for d in (cold, warm))
+    before, after = (update(d.causal, seeds, 0.0, 1.0, 8)["loss"] for d in (cold, warm))
     assert after < before - 1 and told.figures["design/warm_loss"] > 0
     weights = {name: p.detach().clone() for name, p in warm.causal.trained()}
     warm.propose(world.brief(2, 2), 2, told)

@@ -25,6 +25,7 @@ from curricle.views.table import table
 LANGUAGE = {"id": "language", "device": "cpu", "learning_rate": 1e-3, "max_text_tokens": 6, "n": 2, "band": "off"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "designer",
     [
@@ -79,10 +80,10 @@ def test_what_to_watch_is_counted_from_the_records(tmp_path):
                     Outcome(design=stood_in, attempts=10, successes=0),
                 ]
                 step = Step(cycle=cycle, phase="designed", part=part)
-                run.step(step, Outcome, lambda played=played: played)
+                run.step(step, Outcome, lambda played=played: played)  # type: ignore[misc]
                 run.metrics(step, cycle, {"practice/kl": 0.1 * (part + 1)})
             tested = scores(world).model_copy(update={"headline": [30.0, 30, 31, 20, 20, 19, 20][cycle - 1]})
-            run.step(Step(cycle=cycle, phase="measure"), Scores, lambda tested=tested: [tested])
+            run.step(Step(cycle=cycle, phase="measure"), Scores, lambda tested=tested: [tested])  # type: ignore[misc]
     shown = rows(folder)
     assert shown["design/success"] == ["0.55", "0.6", "0.7", "0.7", "0.75", "1"], "the last six"
     assert shown["design/in_band"] == ["0", "0", "0.5", "0.5", "0.5", "0"], "from 0.3 to 0.5"
@@ -96,6 +97,7 @@ def test_agents_without_texts_have_nothing_of_it_to_watch(tmp_path):
     assert watched(tmp_path / "run") == []
 
 
+@pytest.mark.slow
 def test_the_static_environment_keeps_what_was_dropped_and_why(tmp_path):
     of = {**LANGUAGE, "model": tiny(), "text": "required"}
     static = {"id": "fixed", "of": "language", "of_options": {k: v for k, v in of.items() if k != "id"}}
@@ -106,6 +108,7 @@ def test_the_static_environment_keeps_what_was_dropped_and_why(tmp_path):
     assert figures["design/candidates"] == len(rows), "written once"
 
 
+@pytest.mark.slow
 def test_an_offline_teacher_writes_tasks_once(tmp_path):
     """`fixed` of `llm` in a world of texts: a seed that is handed back is refused, what is new is practised."""
     form = "tools: set_timer, get_forecast\nrequest: Set a timer of {0} minutes for {1}.\ncall: set_timer({2})"
@@ -127,6 +130,7 @@ def test_an_offline_teacher_writes_tasks_once(tmp_path):
     assert sum(o.attempts for o in outcomes) == 8 and len(read_exchanges(tmp_path / "run")) == 2
 
 
+@pytest.mark.slow
 def test_both_players_killed_resume_with_pools_and_optimisers(tmp_path):
     context = multiprocessing.get_context("forkserver")
     ours = ["helpers.toys", "helpers.tiny_model", "curricle.cli", "curricle.agents.grpo", "curricle.designers.language"]

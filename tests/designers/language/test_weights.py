@@ -10,7 +10,7 @@ from helpers.sweep import scores
 from helpers.tiny_model import Pick, tiny
 from helpers.toys import LadderSetting
 
-from curricle.designers import diagnostics as watch
+from curricle.designers import reward as watch
 from curricle.designers.language import Language, LanguageOptions
 from curricle.designers.language import designer as language
 from curricle.designers.language.designer import pooled
@@ -122,11 +122,11 @@ def test_what_hardly_counts_is_not_learnt_and_batches_count_by_their_weight(monk
     """One design of five is solved now and then; four never, and a batch with them alone would teach one of those."""
     seen = []
 
-    def step(causal, examples, kl, cap, micro, total):
+    def update(causal, examples, kl, cap, micro, total):
         seen.append([example.weight / total for example in examples])
         return {"loss": 0.0}
 
-    monkeypatch.setattr(language, "step", step)
+    monkeypatch.setattr(language, "update", update)
     figures = cycles(choosing(n=10, batch_size=4), ("abcab", (0, 40), (0, 40), (10, 40), (0, 40), (0, 40)))
     assert figures["design/kept"] == 1.0 and seen == [[1.0]]
     seen.clear()
@@ -189,11 +189,11 @@ def test_alpha_and_beta_and_the_bounds_on_kl_reach_what_is_trained(monkeypatch):
     """R_env = exp(-5 (p - .3)^2), weight exp(2 R_env), by hand."""
     given, world, told = [], Pick(), Told(Pick())
 
-    def step(causal, examples, kl, cap, micro, total):
+    def update(causal, examples, kl, cap, micro, total):
         given.append((kl, cap, micro, sorted(example.weight for example in examples)))
         return {"loss": 0.0}
 
-    monkeypatch.setattr(language, "step", step)
+    monkeypatch.setattr(language, "update", update)
     one = picking(
         alpha=0.3, beta=5.0, k_min=0.2, strength=2.0, kl_coef=0.07, max_kl=0.5, microbatch_size=3, n=10, text="off"
     )
@@ -202,4 +202,4 @@ def test_alpha_and_beta_and_the_bounds_on_kl_reach_what_is_trained(monkeypatch):
     assert len({design.setting for design in designs}) == 3
     one.learn(outcomes, scores(world), told)
     weights = [math.exp(2 * math.exp(-5 * 0.1**2)), math.exp(2)]
-    assert given == [(0.07, 0.5, 3, pytest.approx(weights))], "the third, of p = .9, is out of the band"
+    assert given == [(0.07, 0.5, 3, pytest.approx(weights))], "the third, of p = .9, is out of the band"  # type: ignore[comparison-overlap]

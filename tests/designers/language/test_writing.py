@@ -4,10 +4,10 @@ import pytest
 import torch
 from helpers.tiny_model import Pick, tiny
 
-from curricle.designers.language.form import Form
-from curricle.designers.language.writing import _Dice, write
+from curricle.designers.language.form import Form, _TokenSampler, write
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models.model import CausalModel, CausalOptions
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def test_a_request_that_does_not_fit_is_given_up_and_the_others_are_written(caus
 def test_numbers_that_are_no_token_are_never_drawn(causal):
     """A model may have more of them than its tokenizer, and a tokenizer gaps between."""
     form = Form(Pick.Setting.knobs(), causal.tokenizer, causal.ends)
-    form.known = frozenset(form.known) - {7}
+    form.vocabulary = frozenset(form.vocabulary) - {7}
     scores = torch.zeros(1, len(causal.tokenizer) + 9)
-    banned = _Dice(form, 1.0, torch.Generator())._ban((None, True), scores)
+    banned = _TokenSampler(form, 1.0, torch.Generator()).banned((None, True), scores)
     assert banned[7] and banned[len(causal.tokenizer) :].all() and not banned[causal.ends[0]]

@@ -12,7 +12,7 @@ from helpers.tiny_model import Pick
 
 from curricle.designers.llm import prompts
 from curricle.designers.llm.designer import LLM, LLMOptions
-from curricle.designers.llm.disguise import STAY, Disguise
+from curricle.designers.llm.disguise import KEPT, Disguise
 from curricle.errors import UsageError
 from curricle.llm.client import size
 from curricle.records import Cycle, Design, Frozen, Outcome, checked
@@ -244,7 +244,7 @@ def test_a_disguise_hides_every_name(kind):
     told = [first.split("## Your task")[0], *rest, hidden.guide, *(knob.sentence for knob in hidden.knobs)]
     said = set(re.findall(r"[a-z]+", "\n".join(told).lower().replace("harder: up", "")))
     for name in [world.id.rpartition("-v")[0], *names]:
-        assert not set(re.findall(r"[a-z]+", name.lower())) & said - STAY - FRAME, name
+        assert not set(re.findall(r"[a-z]+", name.lower())) & said - KEPT - FRAME, name
     assert len({knob.name for knob in hidden.knobs}) == len(brief.knobs)
 
 

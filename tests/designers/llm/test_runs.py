@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 from helpers import endpoint_server as lo
@@ -129,6 +130,7 @@ def test_killed_while_it_asks_no_answer_is_paid_for_twice(kills, forks, tmp_path
     assert contents(folder) == contents(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["endpoint", "replay"])
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(source, forks, tmp_path):
     """Failed calls and bad replies included: what a step does follows from its exchanges alone."""
@@ -208,7 +210,7 @@ def test_four_pastes_make_a_run(tmp_path):
         answer.write_text(f"Here you are!\n\n```json\n{lo.ladder(0.1 * cycle, 0.2 * cycle)}\n```\n")
         done = curricle("resume", folder)
     assert done.returncode == 0, done.stderr
-    difficulties = [round(d.setting["difficulty"], 6) for _, d in read_records(folder, Design)]
+    difficulties = [round(d.setting["difficulty"], 6) for _, d in read_records(folder, Design)]  # type: ignore[arg-type]
     assert difficulties == [0.1, 0.2, 0.2, 0.4, 0.3, 0.6, 0.4, 0.8]
     assert {d.by for _, d in read_records(folder, Design)} == {"llm-v1"} and "language model: 4 calls" in done.stdout
     start(tmp_path / "again", config.with_llm(read_config(folder), f"replay:{folder}"))
@@ -282,7 +284,7 @@ def test_no_key_reaches_a_file_or_the_terminal(tmp_path):
     assert "[key]" in said and written.count(b"[key]") >= 5 and list((tmp_path / "cache").iterdir())
 
 
-ABLATIONS = {
+ABLATIONS: dict[str, Any] = {
     "fixed": ({"id": "fixed"}, {}),
     "easy-to-hard": ({"id": "easy_to_hard", "candidates": 4, "validation_practice": 20}, {}),
     "adversarial": ({"id": "adversarial", "candidates": 4}, {}),
@@ -299,6 +301,7 @@ def test_an_endpoint_without_structured_output_is_asked_for_it_once_a_run(tmp_pa
     assert ["response_format" in request for request in server.requests] == [True, *[False] * 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_the_papers_ablations_run(name, tmp_path):
     designer, schedule = ABLATIONS[name]

@@ -212,7 +212,9 @@ def test_the_search_finds_the_edge():
     forecast.mean[:], forecast.cov[:] = 0.0, np.eye(forecast.mean.shape[1]) * 1e-6
     knob = [k.name for k in space.knobs].index("alarm")
     forecast.mean[:, 0], forecast.mean[:, int(space.offsets[knob])] = -2.0, 4.0
-    search = Search(Choices(space, 0.02, 0.1), forecast, r.gain(r.bell(0.5, 8.0)), lambda row: True, 6, 0.5, 1.0)
+    search = Search(
+        Choices(space, 0.02, 0.1), forecast, r.gain(r.alpha_reward(0.5, 8.0)), lambda row: True, 6, 0.5, 1.0
+    )
     row, _ = search.best(np.random.default_rng(0), np.ones(3), [], [])
     assert abs(forecast.rates(row[None])[0, 0] - 0.5) < 0.1
     again, _ = search.best(np.random.default_rng(0), np.ones(3), [], [row])
@@ -222,7 +224,7 @@ def test_the_search_finds_the_edge():
 def test_an_old_design_comes_again_when_it_is_at_the_edge_again():
     """In a world so large that no draw finds it: one odd mixture of twelve knobs is at alpha."""
     space = space_of(Crafter())
-    forecast, edge = Forecast(space), r.gain(r.bell(0.5, 8.0))
+    forecast, edge = Forecast(space), r.gain(r.alpha_reward(0.5, 8.0))
     forecast.mean[:], forecast.cov[:] = 0.0, np.eye(forecast.mean.shape[1]) * 1e-6
     old = space.original_row.copy()
     for i, home in enumerate(space.original_row[:12]):

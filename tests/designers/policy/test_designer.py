@@ -140,7 +140,7 @@ def test_what_the_designer_it_starts_from_saves_is_saved(tmp_path):
     first = one.propose(world.brief(1, 4), 3, Bench(world))
     one.save(tmp_path)
     two.load(tmp_path)
-    assert [design.setting for design in two.inner.designs] == [design.setting for design in first]
+    assert [design.setting for design in two.inner.designs] == [design.setting for design in first]  # type: ignore[attr-defined]
 
 
 def test_a_checkpoint_of_another_world_is_named(tmp_path):

@@ -59,16 +59,16 @@ def test_a_model_is_named_in_the_config_or_not_at_all(monkeypatch, tmp_path):
     with pytest.raises(UsageError, match="unknown key 'obfuscat', did you mean 'obfuscate'"):
         config.resolve(world | {"designer": {"id": "auto", "obfuscat": True}})
     auto = config.resolve(world | {"designer": {"id": "auto", "model": "x", "obfuscate": True}})
-    assert auto.designer.id == "llm-v1" and auto.designer_options.obfuscate
+    assert auto.designer.id == "llm-v1" and auto.designer_options.obfuscate  # type: ignore[attr-defined]
     monkeypatch.setenv("CURRICLE_LLM", "env-model")
     assert (
         config.resolve(world | {"designer": {"id": "llm", "max_reprompts": 7}}).to_toml()["designer"]["max_reprompts"]
         == 7
     )
-    assert config.resolve(world | {"designer": {"id": "llm", "model": "mine"}}).designer_options.model == "mine"
+    assert config.resolve(world | {"designer": {"id": "llm", "model": "mine"}}).designer_options.model == "mine"  # type: ignore[attr-defined]
     monkeypatch.chdir(tmp_path)
     replay = config.resolve(world | {"designer": {"id": "llm", "model": "replay:runs/a"}})
-    assert replay.designer_options.model == f"replay:{tmp_path}/runs/a", "to be resumed from anywhere"
+    assert replay.designer_options.model == f"replay:{tmp_path}/runs/a", "to be resumed from anywhere"  # type: ignore[attr-defined]
     assert config.resolve(replay.to_toml()).to_toml() == replay.to_toml()
 
 

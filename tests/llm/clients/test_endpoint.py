@@ -1,5 +1,8 @@
 """The endpoint against a real server that misbehaves: every failure is an exchange, and none holds the key."""
 
+import threading
+import time
+
 import pytest
 from helpers import endpoint_server as lo
 from helpers.sweep import LADDER, Bench
@@ -134,7 +137,7 @@ def test_the_server_says_how_long_to_wait():
 
 
 def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch):
-    monkeypatch.setattr("curricle.llm.clients.endpoint.LONGEST", 1000)
+    monkeypatch.setattr("curricle.llm.clients.bounded.LONGEST", 1000)
     exchange, _ = call([lo.says("x" * 1_000_000)])
     assert "no chat completion" in exchange.error
 
@@ -200,7 +203,15 @@ def test_a_key_in_other_clothes_is_taken_out(monkeypatch):
 
 def test_waits_are_as_asked_or_twice_as_long_each_time(monkeypatch):
     waits = []
-    monkeypatch.setattr("curricle.llm.clients.budget.time.sleep", waits.append)
+    sleep = time.sleep
+
+    def wait(seconds):
+        if threading.current_thread() is threading.main_thread():
+            waits.append(seconds)
+        else:  # a server of an earlier test may still be waiting
+            sleep(seconds)
+
+    monkeypatch.setattr("curricle.llm.clients.budget.time.sleep", wait)
     ask([lo.answers(429, "{}", Retry_After="7"), *[lo.answers(500, "{}")] * 3, lo.says("x")], backoff=1.0)
     assert waits[0] == 7 and all(low / 2 <= w <= low for w, low in zip(waits[1:], (2, 4, 8), strict=True)), waits
     waits.clear()

@@ -6,11 +6,10 @@ from helpers.grpo_agents import brief
 from helpers.tiny_model import Pick, tiny
 
 from curricle.agents.grpo import GRPO, GRPOOptions
-from curricle.llm.extras import kernels
-from curricle.llm.generate.rotary import turning
 from curricle.llm.generate.sampling import Sampler
-from curricle.llm.models.attention import opened
-from curricle.llm.models.model import CausalModel, CausalOptions
+from curricle.llm.models.layers import fill_empty_rows, fused_rotary, kernels
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
 
 modeling_llama = pytest.importorskip("transformers.models.llama.modeling_llama")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -23,9 +22,9 @@ def sampler(kind, **options):
 
 def test_graphs_say_what_plain_generation_says():
     plain, static = sampler("plain"), sampler("static")
-    expected = plain.sample(PROMPTS, most=24, temperature=0, seed=0)
+    expected = plain.sample(PROMPTS, max_tokens=24, temperature=0, seed=0)
     for _ in range(2):  # captured, then replayed
-        found = static.sample(PROMPTS, most=24, temperature=0, seed=0)
+        found = static.sample(PROMPTS, max_tokens=24, temperature=0, seed=0)
         same = [a == b for x, y in zip(expected, found, strict=True) for a, b in zip(x.ids, y.ids, strict=False)]
         assert sum(same) > 0.9 * len(same), "rounding may turn a choice between two equal ones"
     assert all(loop.graph for loop in static.decoder.loops.values())
@@ -34,9 +33,9 @@ def test_graphs_say_what_plain_generation_says():
 def test_graphs_draw_by_the_models_odds_anew_for_each_seed():
     static = sampler("static")
     with torch.no_grad():
-        odds = static.speaker(torch.tensor([[5, 6, 7]], device="cuda")).logits[0, -1].float().softmax(-1)
+        odds = static.copy(torch.tensor([[5, 6, 7]], device="cuda")).logits[0, -1].float().softmax(-1)
     drawn = [
-        [reply.ids[0] for reply in static.sample([[5, 6, 7]] * 400, most=1, temperature=1, seed=seed)]
+        [reply.ids[0] for reply in static.sample([[5, 6, 7]] * 400, max_tokens=1, temperature=1, seed=seed)]
         for seed in (1, 2, 1)
     ]
     assert drawn[0] == drawn[2] != drawn[1]
@@ -50,9 +49,9 @@ def test_graphs_score_what_they_are_told_as_a_growing_cache_does():
     scores = list[list[torch.Tensor]]()
     for one, turns in ((sampler("plain"), 1), (sampler("static"), 2)):
         for _ in range(turns):
-            with one.told(PROMPTS, 5) as (count, tell):
+            with one.steps(PROMPTS, 5) as (count, next_logits):
                 steps = [[prompt[-1] for prompt in PROMPTS[:count]], *([30 + i] * count for i in range(4))]
-                scores.append([tell(tokens).softmax(-1).clone() for tokens in steps])
+                scores.append([next_logits(tokens).softmax(-1).clone() for tokens in steps])
     assert count == 4
     for other in scores[1:]:
         for a, b in zip(scores[0], other, strict=True):
@@ -62,14 +61,14 @@ def test_graphs_score_what_they_are_told_as_a_growing_cache_does():
 def test_kernels_are_built_and_find_what_torch_does():
     """In bfloat16, with heads as the embedded model has them, and rows that see little."""
     static, theirs = sampler("static"), modeling_llama.apply_rotary_pos_emb
-    with turning(static.speaker):
+    with fused_rotary(static.copy):
         assert modeling_llama.apply_rotary_pos_emb is not theirs
     assert modeling_llama.apply_rotary_pos_emb is theirs
     given = (torch.randn(128, 9, 1, 64), torch.randn(128, 3, 864, 64), torch.randn(128, 3, 864, 64))
     query, keys, values = (one.cuda().bfloat16() for one in given)
     hidden = torch.arange(864, device="cuda") > torch.randint(1, 864, (128, 1), device="cuda")
     mask = torch.zeros(128, 864, device="cuda", dtype=torch.bfloat16).masked_fill(hidden, -torch.inf)
-    found = kernels().look(query.view(128, 3, 3, 64), keys, values, mask, 0.125)
+    found = kernels().decode_attention(query.view(128, 3, 3, 64), keys, values, mask, 0.125)
     expected = torch.nn.functional.scaled_dot_product_attention(
         query.float().view(128, 3, 3, 64), keys.float(), values.float(), attn_mask=mask[:, None, None].float()
     )
@@ -105,7 +104,7 @@ def test_a_base_under_an_adapter_is_halved():
 def test_padding_that_sees_nothing_has_a_gradient_all_the_same(length, padding):
     """Heads as the embedded model has them, masks as `llm/models` opens them."""
     seen = torch.arange(length, device="cuda") >= torch.tensor([0, padding, padding // 2], device="cuda")[:, None]
-    mask = opened(seen[:, None, None] & torch.ones(length, length, device="cuda").tril().bool())
+    mask = fill_empty_rows(seen[:, None, None] & torch.ones(length, length, device="cuda").tril().bool())
     query, key, value = (
         torch.randn(3, 9, length, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)
     )

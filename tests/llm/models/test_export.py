@@ -19,6 +19,7 @@ from curricle.llm.models.export import publish
 IDS = torch.tensor([[5, 6, 7]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lora", "merged"), [(0, False), (4, False), (4, True)])
 def test_others_read_the_model_and_hear_the_same(lora, merged, tmp_path):
     one = agent(Pick(), lora=lora)
@@ -41,6 +42,7 @@ print(model(torch.tensor({IDS.tolist()})).logits[0, -1].tolist())
     assert eval(done.stdout) == pytest.approx(said, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_an_export_of_a_run_has_it(tmp_path):
     plain = run({"id": "none"})
     plain["agent"]["lora"] = 2

@@ -13,12 +13,12 @@ from numba.core.runtime._nrt_python import memsys_disable_stats, memsys_enable_s
 
 from curricle.errors import CurricleError, UsageError
 from curricle.worlds.crafter.engine.batch import Engine, View, engines
-from curricle.worlds.crafter.engine.tasks import PLAY
-from curricle.worlds.crafter.engine.threads import AWAKE, FAILED, LINE, MOST, Crew, _post
+from curricle.worlds.crafter.engine.tasks import STEP
+from curricle.worlds.crafter.engine.threads import AWAKE, FAILED, LINE, MAX_ENVIRONMENTS, ThreadPool, _publish
 from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.game.state import STATE
 from curricle.worlds.crafter.observe import symbols
-from curricle.worlds.crafter.observe.sprites import LOOKS
+from curricle.worlds.crafter.observe.sprites import SPRITES
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
 from curricle.worlds.crafter.world import Crafter
 from curricle.worlds.crafter.worldgen.extras import has_water
@@ -34,8 +34,8 @@ def _engine(count: int, view: View = "symbols", threads: int = 1, exact: bool = 
 def _run(engine: Engine, steps: int, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(steps):
-        engine.play(rng.integers(len(r.ACTIONS), size=len(engine.states)))
-        engine.renew()
+        engine.step(rng.integers(len(r.ACTIONS), size=len(engine.states)))
+        engine.reset_ended()
 
 
 def _soon(happens: Callable[[], bool]) -> bool:
@@ -59,20 +59,20 @@ def test_results_do_not_depend_on_threads() -> None:
 def test_threads_that_fell_asleep_are_woken() -> None:
     """More threads than cores, some of the pauses longer than they wait for."""
     one, many = _engine(9), _engine(9, threads=9)
-    awake = many._crew._control[AWAKE + LINE : AWAKE + 9 * LINE : LINE]
+    awake = many._pool._control[AWAKE + LINE : AWAKE + 9 * LINE : LINE]
     for seed in range(6):
         assert seed % 2 or _soon(lambda: not awake.any()), "they fall asleep"
         for engine in (one, many):
             _run(engine, 3, seed)
     assert one.states.tobytes() == many.states.tobytes() and np.array_equal(one.observed, many.observed)
-    many.play(np.zeros(9, np.int64))
+    many.step(np.zeros(9, np.int64))
     assert awake.any()
     many.close()
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_episodes_prepared_beforehand_are_those_that_begin_in_place(exact: bool) -> None:
-    """Settings change at random, so that a spare fits here and does not there; pauses let threads make them."""
+def test_prefetched_episodes_are_those_that_begin_in_place(exact: bool) -> None:
+    """Settings change at random, so that some prefetched episodes fit and some do not; pauses let threads prefetch."""
     one, three = _engine(6, exact=exact), _engine(6, threads=3, exact=exact)
     knobs = [knobs_of(CrafterSetting(episode_length=n, area=area))[0] for n, area in ((100, 64), (101, 32), (102, 48))]
     rng = np.random.default_rng(0)
@@ -81,17 +81,17 @@ def test_episodes_prepared_beforehand_are_those_that_begin_in_place(exact: bool)
         for engine in (one, three):
             engine.states["upcoming"][changed] = knobs[which]
             engine.states["step"][over] = 10_000
-            engine.play(np.zeros(6, np.int64), renew=True)
+            engine.step(np.zeros(6, np.int64), reset_ended=True)
         time.sleep(0.01)
-    made = three._board.spares.records["episode"]
-    assert _soon(lambda: (made > 3).all())
+    made = three._buffers.prefetched.records["episode"]
+    assert _soon(lambda: bool((made > 3).all()))
     assert (one.states["episode"] > 3).all() and one.states.tobytes() == three.states.tobytes()
-    assert np.array_equal(one.observed, three.observed) and len(one._board.spares.records) == 0
+    assert np.array_equal(one.observed, three.observed) and len(one._buffers.prefetched.records) == 0
     three.close()
 
 
 def test_engines_that_share_their_threads_play_what_others_do() -> None:
-    """By turns, in pauses of which threads prepare episodes for both."""
+    """One is stepped at a time; in pauses threads prefetch episodes for both."""
     together, alone = engines([3, 5], threads=3), [_engine(3), _engine(5)]
     for engine, other in zip(together, alone, strict=True):
         engine.states[:] = other.states
@@ -101,43 +101,43 @@ def test_engines_that_share_their_threads_play_what_others_do() -> None:
             actions, over = rng.integers(0, 17, len(pair[0].states)), rng.random(len(pair[0].states)) < 0.3
             for engine in pair:
                 engine.states["step"][over] = 10_000
-                engine.play(actions, renew=True)
+                engine.step(actions, reset_ended=True)
             assert pair[0].states.tobytes() == pair[1].states.tobytes()
             assert np.array_equal(pair[0].observed, pair[1].observed)
         time.sleep(0.01)
-    made = together[0]._board.spares.records["episode"]
-    assert _soon(lambda: (made > 3).all())
+    made = together[0]._buffers.prefetched.records["episode"]
+    assert _soon(lambda: bool((made > 3).all()))
     together[0].close()
     with pytest.raises(UsageError, match="were closed"):
-        together[1].play(np.zeros(5, np.int64))
+        together[1].step(np.zeros(5, np.int64))
 
 
-def test_a_spare_is_taken_only_if_it_is_the_next_episode() -> None:
+def test_a_prefetched_episode_is_used_only_if_it_is_the_next_one() -> None:
     engine = _engine(4, threads=2)
-    spares, held = engine._board.spares.records, engine._board.spares.held
-    assert _soon(lambda: (spares["episode"] == 2).all() and not held.any())
-    spares["thirst"] = 7.0  # which no new episode has
+    prefetched, locks = engine._buffers.prefetched.records, engine._buffers.prefetched.locks
+    assert _soon(lambda: (prefetched["episode"] == 2).all() and not locks.any())
+    prefetched["thirst"] = 7.0  # which no new episode has
     engine.states["seed"][3] = 99
-    held[1] = 1  # as if a thread were at it
+    locks[1] = 1  # as if a thread were at it
     engine.reset()
     assert engine.states["thirst"].tolist() == [7.0, 0.0, 7.0, 0.0]
     engine.close()
 
 
-def test_more_environments_than_an_order_can_name_are_refused() -> None:
+def test_more_environments_than_a_command_can_name_are_refused() -> None:
     with pytest.raises(UsageError, match="1,048,576 environments are too many"):
-        Crew(np.zeros(MOST, np.uint8), [0, MOST], 1, None, None)
+        ThreadPool(np.zeros(MAX_ENVIRONMENTS, np.uint8), [0, MAX_ENVIRONMENTS], 1, None, None)
 
 
-def test_an_order_that_was_interrupted_is_finished_first() -> None:
-    """As Ctrl-C may do to the caller between giving an order and helping with it."""
+def test_a_command_that_was_interrupted_is_finished_first() -> None:
+    """As Ctrl-C may do to the caller between publishing a command and working on it."""
     one, three = _engine(40), _engine(40, threads=3)
     for engine in (one, three):
         engine._actions[:] = 1
-    one._crew.follow(PLAY, 0)
-    _post(three._crew._control, PLAY, 0, 40, 2)
+    one._pool.run(STEP, 0)
+    _publish(three._pool._control, STEP, 0, 40, 2)
     for engine in (one, three):
-        engine.play(np.ones(40, np.int64))
+        engine.step(np.ones(40, np.int64))
     assert one.states.tobytes() == three.states.tobytes()
     three.close()
 
@@ -148,10 +148,10 @@ def test_a_thread_that_breaks_down_is_noticed(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(threading, "excepthook", lambda failure: said.append(failure.exc_type.__name__))
     engine = engines([4, 4], threads=3)[0]
     engine.states["upcoming"] = knobs_of(CrafterSetting())[0]
-    engine.reset()  # the other one's environments have no setting yet: their next episodes cannot be prepared
-    assert _soon(lambda: engine._crew._control[FAILED] > 0)
+    engine.reset()  # the other one's environments have no setting yet: their next episodes cannot be prefetched
+    assert _soon(lambda: engine._pool._control[FAILED] > 0)
     with pytest.raises(CurricleError, match="broke down"):
-        engine.play(np.zeros(4, np.int64))
+        engine.step(np.zeros(4, np.int64))
     engine.close()
     for thread in set(threading.enumerate()) - others:
         thread.join(timeout=30)
@@ -166,10 +166,10 @@ def test_a_step_asks_the_allocator_for_nothing(view: View) -> None:
     for count in (2, 16):
         engine = _engine(count, view)
         engine.states["step"] = np.linspace(0, 299, count)  # day and night
-        engine.play(np.zeros(count, np.int64))
+        engine.step(np.zeros(count, np.int64))
         before = rtsys.get_allocation_stats().mi_alloc
         for _ in range(5):
-            engine.play(np.full(count, r.ACTIONS.index("sleep")))
+            engine.step(np.full(count, r.ACTIONS.index("sleep")))
         asked.append(rtsys.get_allocation_stats().mi_alloc - before)
     memsys_disable_stats()
     assert asked[0] == asked[1] > 0
@@ -205,11 +205,11 @@ def test_symbols_show_what_the_state_holds() -> None:
     engine = _engine(16)
     _run(engine, 220)
     for s, row in zip(engine.states, engine.observed, strict=True):
-        assert (row <= symbols.highest()).all()
+        assert (row <= symbols.HIGHEST).all()
         view = row[symbols.MATERIAL].reshape(r.VIEW_Y, r.VIEW_X)
         things = row[symbols.OBJECT].reshape(r.VIEW_Y, r.VIEW_X)
         assert view[3, 4] == s["material"][s["x"][0], s["y"][0]]
-        assert LOOKS[things[3, 4]].startswith("player")
+        assert SPRITES[things[3, 4]].startswith("player")
         assert row[symbols.INVENTORY].tolist() == s["inventory"].tolist()
         assert row[symbols.SLEEPING] == s["sleeping"]
 
@@ -229,10 +229,10 @@ def test_the_cheap_generator_plays_by_the_same_rules() -> None:
         rng, total = np.random.default_rng(0), np.zeros(300)
         skills = np.zeros((300, len(r.ACHIEVEMENTS)))
         for _ in range(400):
-            engine.play(rng.integers(len(r.ACTIONS), size=300))
+            engine.step(rng.integers(len(r.ACTIONS), size=300))
             total += engine.rewards
             skills = np.maximum(skills, engine.skills)
-            engine.renew()
+            engine.reset_ended()
         outcomes.append(np.column_stack([maps, water, kinds, total, skills, engine.states["episode"]]))
     first, second = outcomes
     error = np.sqrt((first.var(0) + second.var(0)) / 300) + 1e-3

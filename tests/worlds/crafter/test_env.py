@@ -120,18 +120,18 @@ def test_the_world_declares_itself() -> None:
     rates = {s.name: (i + 1) / 100 for i, s in enumerate(world.skills)}
     score = math.exp(sum(math.log(1 + 100 * rate) for rate in rates.values()) / 22) - 1
     assert world.headline(rates) == pytest.approx(score)
-    assert world.setting({"biome": "mountain"}).biome == "mountain"
+    assert world.setting({"biome": "mountain"}).values["biome"] == "mountain"
     vector = world.vector([world.setting(skill.eased_by) for skill in world.skills])
     _, info = vector.reset(seed=0)
     assert info["skills"].shape == (22, 22) and not info["skills"].any()
 
 
-def test_vectors_by_turns_lend_what_lies_on_pages_of_their_own() -> None:
+def test_observations_of_vectors_that_share_threads_are_given_directly_if_their_pages_are_their_own() -> None:
     """A GPU's driver takes whole pages, and none twice."""
-    for observation, lends in (("pixels", True), ("symbols", False), ("text", False)):
+    for observation, direct in (("pixels", True), ("symbols", False), ("text", False)):
         world = Crafter(Crafter.Options.model_validate({"observation": observation}))
-        vectors = world.by_turns([[world.original] * 2, [world.original] * 3])
-        found = [vector.lent() for vector in vectors]
-        assert [memory is not None for memory in found] == [lends, lends]
-        assert not lends or all(memory.ctypes.data % 4096 == 0 for memory in found)
-        assert (world.vector([world.original] * 3).lent() is not None) == (observation != "text")
+        vectors = world.vectors([[world.original] * 2, [world.original] * 3])
+        found = [vector.observation_arrays() for vector in vectors]
+        assert [memory is not None for memory in found] == [direct, direct]
+        assert not direct or all(memory.ctypes.data % 4096 == 0 for memory in found)
+        assert (world.vector([world.original] * 3).observation_arrays() is not None) == (observation != "text")

@@ -85,8 +85,8 @@ def test_random_words_are_numpy_s(seed: int) -> None:
             rng.draw_words(s, words, len(words))
             drawn = [rng.uniform_of(*pair) for pair in words.reshape(-1, 2)]
             assert np.array_equal(drawn, theirs.uniform(size=500))
-    _, words, at, *_ = theirs.get_state()
-    assert at == s["mt_at"] and np.array_equal(words, s["mt"])
+    _, state, at, *_ = theirs.get_state()
+    assert at == s["mt_at"] and np.array_equal(state, s["mt"])
 
 
 def test_exceeds_decides_ties_exactly() -> None:
@@ -135,13 +135,13 @@ def test_estimated_noise_is_within_its_bound() -> None:
     tables, work = f.fields()[0], np.zeros(1, f.SCRATCH)[0]
     for seed in (1, 2):
         noise.permute(seed, work["perm"], work["source"])
-        f.spread(tables, work)
+        f.set_gradients(tables, work)
         for layer in range(f.LAYERS):
             for x in range(0, 64, 7):
                 f.sum_row(tables, work, layer, x)
                 row = work["sums"].reshape(f.LAYERS, 64)[layer]
                 exact = [f.exact(work["perm"], layer, x, y) for y in range(64)]
-                assert np.abs(row - exact).max() < f.SURE
+                assert np.abs(row - exact).max() < f.MAX_ERROR
                 assert np.abs(exact).max() <= 1
 
 
@@ -181,5 +181,5 @@ def test_dark_pixels_are_exact_whatever_the_light(daylight: float, unit: tuple[i
         ours = pixels[:size].view(np.uint8).reshape(width, height, 4)[..., :3]
         assert np.array_equal(ours, expected)
     canvas = np.zeros(3 * size + 8, np.uint8)
-    night._turn(canvas, pixels, width, height)
+    night._to_rows(canvas, pixels, width, height)
     assert np.array_equal(canvas[: 3 * size].reshape(height, width, 3), ours.transpose(1, 0, 2))

@@ -17,6 +17,7 @@ def test_nothing_breaks(view: Any, steps: int, seed: int) -> None:
     fuzz(steps, view, seed)
 
 
+@pytest.mark.slow
 def test_no_index_is_out_of_bounds(tmp_path: Path) -> None:
     """Compiled anew with bounds checks, in a process of its own."""
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}

@@ -21,8 +21,8 @@ def worlds(steps: int = 0, **values: Any) -> np.ndarray:
     engine.states["seed"] = np.arange(WORLDS)
     engine.reset()
     for _ in range(steps):
-        engine.play(np.zeros(WORLDS, np.int64))
-        engine.renew()
+        engine.step(np.zeros(WORLDS, np.int64))
+        engine.reset_ended()
     return engine.states
 
 
@@ -121,7 +121,7 @@ def test_a_setting_holds_from_the_next_reset_on() -> None:
     engine.states["upcoming"] = knobs_of(CrafterSetting())[0]
     engine.reset()
     engine.states["upcoming"][1] = knobs_of(CrafterSetting(area=32, start_wood=7))[0]
-    engine.play(np.zeros(2, np.int64))
+    engine.step(np.zeros(2, np.int64))
     assert engine.states["area"].tolist() == [64, 64]
     engine.reset()
     assert engine.states["area"].tolist() == [64, 32]

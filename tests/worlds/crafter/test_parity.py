@@ -38,7 +38,7 @@ def test_steps_are_the_reference_s(player: object) -> None:
     for seed in (5, 6):
         twin = Twin(seed)
         twin.reset()
-        acts = player(twin, rng)  # type: ignore[operator]
+        acts = player(twin, rng)
         while twin.steps < 500 and not twin.step(next(acts)):
             pass
 
@@ -60,6 +60,7 @@ def test_a_difference_is_named() -> None:
         twin.step(r.NOOP)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["pixels", "symbols", "state"])
 def test_the_engine_plays_successive_episodes_of_the_reference(view: str) -> None:
     env, rng = OrderedEnv(seed=21), np.random.default_rng(2)
@@ -70,10 +71,10 @@ def test_the_engine_plays_successive_episodes_of_the_reference(view: str) -> Non
     while ended < 3:
         action = int(rng.integers(len(r.ACTIONS)))
         last, reward, done, info = env.step(action)
-        engine.play(np.array([action, 0]))
+        engine.step(np.array([action, 0]))
         assert engine.rewards[0] == reward and (engine.ends[0] != ALIVE) == done
         assert engine.skills[0].tolist() == [count > 0 for count in info["achievements"].values()]
-        engine.renew()
+        engine.reset_ended()
         pixels = env.reset() if done else last
         ended += done
         _, words, at, *_ = env._world.random.get_state()

@@ -107,8 +107,8 @@ def test_doors_before_the_gem(doors: int) -> None:
     opened = np.zeros(32, int)
     for _ in range(1000):
         engine.step(np.array([next_action(s) for s in engine.states]))
-        for i in np.flatnonzero(engine.ends == SOLVED):
-            opened[i] = max(opened[i], 1 + engine.skills[i, r.OPEN : r.REACH].sum())
+        for which in np.flatnonzero(engine.ends == SOLVED):
+            opened[which] = max(opened[which], 1 + engine.skills[which, r.OPEN : r.REACH].sum())
         for s in engine.states:
             s["held"][doors:] = 0
             for i in range(s["items"]):

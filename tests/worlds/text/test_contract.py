@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from helpers.skips import skip_without
@@ -15,10 +16,18 @@ from curricle.records import Message, Verdict
 from curricle.registry import BUILT_IN
 from curricle.seeds import for_test, is_for_test
 from curricle.worlds.text.reasoning import families
-from curricle.worlds.text.reasoning.families import FAMILIES, HEDGES, NUMBERLESS, elsewhere, endless, fault, score
+from curricle.worlds.text.reasoning.families import (
+    FAMILIES,
+    HEDGES,
+    NUMBERLESS,
+    digests_in_another_process,
+    fault,
+    is_not_finite,
+    score,
+)
 from curricle.worlds.text.reasoning.world import GROUPS, Reasoning, ReasoningOptions
 from curricle.worlds.text.textworld import engine
-from curricle.worlds.text.textworld.engine import Plan, Theatre, key, script
+from curricle.worlds.text.textworld.engine import GamePlayer, Plan, script, walkthrough_key
 from curricle.worlds.text.textworld.world import Games, GamesOptions, command
 from curricle.worlds.text.tools.world import Tools
 
@@ -99,6 +108,7 @@ def test_junk_and_echoes_score_nothing(drawn):
         assert world.score(task, [Message(role="user", content=text) for text in world.solution(task)]).reward == 0
 
 
+@pytest.mark.slow
 def test_hostile_answers_are_worth_nothing_and_break_nothing(drawn, tmp_path, monkeypatch):
     world, tasks = drawn
     monkeypatch.chdir(tmp_path)
@@ -143,9 +153,11 @@ def test_games_are_split_by_their_content(worlds):
     one_room = world.setting({"rooms": 1, "objects": 1, "length": 1})
     (test,) = world.tasks(one_room, 1, for_test(0))
     (train,) = world.tasks(one_room, 1, 3)
-    assert key(Plan(**test.gold["plan"])) % 3 == 0 != key(Plan(**train.gold["plan"])) % 3
+    assert walkthrough_key(Plan(**test.gold["plan"])) % 3 == 0 != walkthrough_key(Plan(**train.gold["plan"])) % 3
     told, goal = (Plan(3, 6, 3, "house", every_step, 11) for every_step in (True, False))
-    assert script(told)[0] != script(goal)[0] and key(told) == key(goal), "told in other words, it is the same game"
+    assert script(told)[0] != script(goal)[0] and walkthrough_key(told) == walkthrough_key(goal), (
+        "told in other words, it is the same game"
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -157,11 +169,15 @@ def test_families_are_sound(family):
         assert fault(family, number % (levels - 1), 1 + number % most, tries=2) == ""
 
 
+@pytest.mark.slow
 def test_families_are_the_same_in_every_process():
     """A task is made again from its number when it is judged, perhaps after a crash, in another process."""
     levels = {name: {"levels": 1} for name in list(FAMILIES)[::5]}
     hashed = {name: {"levels": 1} for name in ("ransom_note", "isomorphic_strings")}
-    one, other = elsewhere(levels | hashed, 1, [11]), elsewhere(levels | hashed, 2, [11])
+    one, other = (
+        digests_in_another_process(levels | hashed, 1, [11]),
+        digests_in_another_process(levels | hashed, 2, [11]),
+    )
     assert {name for name in one if one[name] != other[name]} == set(hashed) and not set(hashed) & set(FAMILIES)
 
 
@@ -171,7 +187,9 @@ def test_a_hedge_is_no_answer(family):
     world, paid = Reasoning(), []
     tasks = world.tasks(world.setting({"family": family}), 40, 1)
     for task, other in zip(tasks, tasks[1:] + tasks[:1], strict=True):
-        gold, level, place = task.gold["answer"], task.gold["level"], (task.gold["ahead"], task.gold["number"])
+        answers: Any = task.gold
+        gold, level = answers["answer"], answers["level"]
+        place = (answers["ahead"], answers["number"])
         said = [hedge.format(gold, other.gold["answer"] + ".") for hedge in HEDGES]
         for text in (*said, *(joined.format(gold, other.gold["answer"]) for joined in families.JOINED)):
             assert world.score(task, [Message(role="assistant", content=f"<answer>{text}</answer>")]).reward == 0
@@ -212,6 +230,7 @@ def test_families_that_are_known_to_be_bad_are_out(tmp_path, monkeypatch):
     assert not any(score(family, 0, 0, 5, CODE) for family in FAMILIES) and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_sweep_decides_as_the_list_says(monkeypatch, capsys):
     """All of it, for a few families: good ones, some that their own answers, their scorers or hashing rule out."""
     factory = importlib.import_module("reasoning_gym.factory")
@@ -234,12 +253,12 @@ def test_numbers_that_are_none_are_worth_nothing(text):
     """complex_arithmetic takes min(1, exp(-distance)), which is 1 where the distance is NaN."""
     (task,) = Reasoning().tasks(Reasoning().setting({"family": "complex_arithmetic"}), 1, 1)
     assert Reasoning().score(task, [Message(role="assistant", content=f"<answer>{text}</answer>")]).reward == 0
-    assert endless(text)
+    assert is_not_finite(text)
 
 
 @pytest.mark.parametrize("text", ["", "infeasible", "nan, ann", "3 - 7i", "1e5", "1.5.2e9", "9" * 400, "banana", "inn"])
 def test_other_answers_reach_the_scorer(text):
-    assert not endless(text)
+    assert not is_not_finite(text)
 
 
 def test_gold_may_be_no_number(monkeypatch):
@@ -297,6 +316,7 @@ def listed(task):
     return task.prompt[0].content.rpartition("Possible commands: ")[2].split(", ")
 
 
+@pytest.mark.slow
 def test_a_game_that_its_walkthrough_does_not_win_is_no_task(worlds):
     """One with a locker, and a locker of limited edition: who takes the key from one is asked from which."""
     world, *_ = worlds["textworld-v1"]
@@ -312,11 +332,11 @@ def test_a_game_is_a_function_of_the_transcript(worlds):
     task = world.tasks(setting, 3, 3)[-1]
     plan, commands = Plan(**task.gold["plan"]), list(world.solution(task))
     detour = ["look", "inventory", *commands]
-    warm = [world._theatre.view(plan, detour[:i]) for i in range(len(detour) + 1)]
-    cold = Theatre(world._theatre.folder)
+    warm = [world._player.view(plan, detour[:i]) for i in range(len(detour) + 1)]
+    cold = GamePlayer(world._player.folder)
     assert [cold.view(plan, detour[:i]) for i in reversed(range(len(detour) + 1))] == warm[::-1]
     assert warm[-1].won and warm[-1].over and not any(view.won for view in warm[:-1])
-    after = world._theatre.view(plan, [*detour, "look"])
+    after = world._player.view(plan, [*detour, "look"])
     assert after.won and after.text == engine.UNKNOWN, "a finished game stays as it is"
 
 

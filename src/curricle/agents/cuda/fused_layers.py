@@ -1,9 +1,9 @@
-"""Fused layers: what lies between the convolutions of an image network, as torch functions over Triton's kernels.
+"""Fused layers: what lies between the convolutions of an image network, as torch functions over Triton kernels.
 
-The convolutions are half of the network's time on a GPU; the rest goes by in reading and writing pictures of 64
-channels. So ReLU, the sum with the residual stream and GroupNorm(1) are one pass, and so are bias, max-pooling and
-ReLU, forth and back; of bytes, the first convolution too. They compute what `nets.Stage` says in plain torch, which is
-what a CPU runs and what the tests compare them with.
+On a GPU the convolutions take half of the network's time, and reading and writing images of 64 channels takes the rest.
+Fused into one kernel each, forward and backward, are: ReLU, the sum with the residual stream and GroupNorm(1); bias,
+max-pooling and ReLU; and, if the input is bytes, the first convolution with its pooling. They compute what
+`encoders.Stage` does in plain PyTorch, which is what a CPU runs and what the tests compare them with.
 """
 
 import functools
@@ -22,29 +22,28 @@ from curricle.agents.networks.flat_parameters import matmul_weight
 if TYPE_CHECKING:
     from curricle.agents.networks.encoders import Layer, Stage
 
-PROGRAMS = 528  # four for each of a large GPU's processors
-# colours that the fused first convolution has room for, and channels it makes of them
-PIXEL = 4
-WIDEST = 64
-LINES = 8  # rows of pooled pictures that a program of the first convolution makes
-MOST = 16_384  # numbers in a picture that the last norm takes at once
-LARGE = 65_536  # numbers in a picture from which on a norm takes more of them at a time
-RESIDENT = 264, PROGRAMS  # programs of a norm, of large pictures and of others
+PROGRAMS = 528  # four for each processor of a large GPU
+PIXEL = 4  # numbers that an image has for each pixel in the fused first convolution: at most so many colours
+WIDEST = 64  # channels that the fused first convolution makes at most
+LINES = 8  # rows of the pooled image that a program of the first convolution makes
+MOST = 16_384  # numbers in an image that the last norm takes at once
+LARGE = 65_536  # numbers from which on an image is large: a norm then takes more of them at a time
+RESIDENT = 264, PROGRAMS  # programs of a norm: of large images, and of others
 SHAPES = {
     "norm": ((8192, 8), (4096, 16)),
     "norm_back": ((16_384, 16), (4096, 4)),
     "twice": ((8192, 4), (8192, 4)),
     "twice_back": ((4096, 8), (4096, 8)),  # four sums at once
 }
-"""Numbers that a norm takes at a time, and its warps: of large pictures, of others (`benchmarks/kernels.py`, H200)."""
+"""Numbers that a norm takes at a time, and its warps: for large images, for others (`benchmarks/kernels.py`, H200)."""
 
 
-class _Entered(torch.autograd.Function):
+class _FirstConvolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         n, height, width, colours = x.shape
         channels = len(weight)
-        kind = _kind(weight)
+        kind = _compute_dtype(weight)
         high = (height + 1) // 2
         wide = (width + 1) // 2
         padded = torch.empty(n, 2 * high + 4, 2 * wide + 4, PIXEL, dtype=kind, device=x.device)
@@ -71,21 +70,21 @@ class _Entered(torch.autograd.Function):
         (n, _, wide, _) = dy.shape
         programs = min(-(-n * wide // shape["BLOCK"]), PROGRAMS)
         channels = shape["C"]
-        room = shape["WIDE"]
-        dweight = torch.empty(programs, 16 * PIXEL, room, device=dy.device)
-        dbias = torch.empty(programs, room, device=dy.device)
+        wide_channels = shape["WIDE"]
+        dweight = torch.empty(programs, 16 * PIXEL, wide_channels, device=dy.device)
+        dbias = torch.empty(programs, wide_channels, device=dy.device)
         kernels.enter_back[(programs,)](padded, dy, place, dweight, dbias, n, num_stages=1, **shape)
-        taps = _added(dweight).view(4, 4, PIXEL, room)[:3, :3, : ctx.colours, :channels] / 255
-        return None, taps.permute(3, 2, 0, 1), _added(dbias)[:channels]
+        taps = _column_sums(dweight).view(4, 4, PIXEL, wide_channels)[:3, :3, : ctx.colours, :channels] / 255
+        return None, taps.permute(3, 2, 0, 1), _column_sums(dbias)[:channels]
 
 
-class _Pooled(torch.autograd.Function):
+class _Pool(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, bias: Tensor | None) -> Tensor:
         z = z.contiguous(memory_format=torch.channels_last)
         n, channels, height, width = z.shape
-        added = _row(0.0, channels, z.device) if bias is None else bias
-        y = _room(z, n, channels, (height + 1) // 2, (width + 1) // 2)
+        added = _constant_row(0.0, channels, z.device) if bias is None else bias
+        y = _empty_channels_last(z, n, channels, (height + 1) // 2, (width + 1) // 2)
         place = torch.empty_like(y, dtype=torch.int8)
         kernels.pool[_grid(y)](z, added, y, place, HEIGHT=height, WIDTH=width, C=channels, BLOCK=1024)
         ctx.save_for_backward(place)
@@ -98,17 +97,24 @@ class _Pooled(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> Any:
         (place,) = ctx.saved_tensors
         dy = dy.contiguous(memory_format=torch.channels_last)
-        dz = _room(dy, *ctx.shape)
+        dz = _empty_channels_last(dy, *ctx.shape)
         (_, channels, height, width) = ctx.shape
         kernels.pool_back[_grid(dz)](dy, place, dz, HEIGHT=height, WIDTH=width, C=channels, BLOCK=1024)
         dbias = torch.where(place != 9, dy, 0).sum((0, 2, 3), dtype=torch.float32) if ctx.biased else None
         return dz, dbias
 
 
-class _Normed(torch.autograd.Function):
+class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, z: Tensor, x: Tensor | None, gain: Tensor, shift: Tensor, eps: float, share: "_Share", relu: bool
+        ctx: Any,
+        z: Tensor,
+        x: Tensor | None,
+        gain: Tensor,
+        shift: Tensor,
+        eps: float,
+        share: "_Columns",
+        relu: bool,
     ) -> Any:
         ctx.set_materialize_grads(False)
         z = z.contiguous(memory_format=torch.channels_last)
@@ -137,14 +143,21 @@ class _Normed(torch.autograd.Function):
         add = ctx.kind["ADD"]
         dx = torch.empty_like(z) if add else dz
         given = dout, djoined, *ctx.saved_tensors
-        norms.norm_back[grid](*given, dz, dx, *ctx.share.room(z), len(z), SKIP=skip, **ctx.kind, **shape)
-        return dz, dx if add else None, *ctx.share.later(2), None, None, None
+        norms.norm_back[grid](*given, dz, dx, *ctx.share.target(z), len(z), SKIP=skip, **ctx.kind, **shape)
+        return dz, dx if add else None, *ctx.share.placeholders(2), None, None, None
 
 
-class _Twice(torch.autograd.Function):
+class _TwoNorms(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, z: Tensor, gain: Tensor, shift: Tensor, gain2: Tensor, shift2: Tensor, share: "_Share", *eps: float
+        ctx: Any,
+        z: Tensor,
+        gain: Tensor,
+        shift: Tensor,
+        gain2: Tensor,
+        shift2: Tensor,
+        share: "_Columns",
+        *eps: float,
     ) -> Any:
         ctx.set_materialize_grads(False)
         z = z.contiguous(memory_format=torch.channels_last)
@@ -167,15 +180,15 @@ class _Twice(torch.autograd.Function):
         skip = dmid is not None
         dmid = dmid.contiguous(memory_format=torch.channels_last) if dmid is not None else dout
         grid, shape = _shape(z, "twice_back", z.shape[1])
-        norms.twice_back[grid](dout, dmid, *ctx.saved_tensors, dz, *ctx.share.room(z), len(z), SKIP=skip, **shape)
-        return dz, *ctx.share.later(4), None, None, None
+        norms.twice_back[grid](dout, dmid, *ctx.saved_tensors, dz, *ctx.share.target(z), len(z), SKIP=skip, **shape)
+        return dz, *ctx.share.placeholders(4), None, None, None
 
 
-class _Gathered(torch.autograd.Function):
-    """Gains and shifts of all norms: what pictures give to them is added up here, in one product for all."""
+class _CollectNorms(torch.autograd.Function):
+    """Gains and shifts of all norms; the images' gradients of all of them are added up here in one product."""
 
     @staticmethod
-    def forward(ctx: Any, shares: "_Shares", *vectors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, shares: "_NormGradients", *vectors: Tensor) -> tuple[Tensor, ...]:
         ctx.shares = shares
         ctx.sizes = [len(vector) for vector in vectors]
         return tuple(vector.view_as(vector) for vector in vectors)
@@ -183,33 +196,33 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *_: Tensor) -> Any:
-        return None, *_added(ctx.shares.rows).split(ctx.sizes)
+        return None, *_column_sums(ctx.shares.rows).split(ctx.sizes)
 
 
-class _Shares:
-    """What each picture gives to each gain and shift: a row a picture, there once a norm has something to give."""
+class _NormGradients:
+    """Each image's gradients of all gains and shifts: one row an image, allocated when the first norm writes there."""
 
     def __init__(self, width: int) -> None:
         self.width = width
         self.rows = torch.empty(0)
 
 
-class _Share(NamedTuple):
+class _Columns(NamedTuple):
     """The columns of one norm, or of two in a row."""
 
-    shares: _Shares
+    shares: _NormGradients
     first: int
     channels: int
 
-    def room(self, z: Tensor) -> tuple[Tensor, int]:
-        """Where the first picture's begin, and how far apart they are."""
+    def target(self, z: Tensor) -> tuple[Tensor, int]:
+        """Where the first image's gradients begin, and the distance to the next image's."""
         s = self.shares
         if len(s.rows) != len(z):
             s.rows = torch.zeros(len(z), s.width, device=z.device)
         return s.rows[:, self.first :], s.width
 
-    def later(self, count: int) -> list[Tensor]:
-        """In place of gradients that `_Gathered` makes of the rows."""
+    def placeholders(self, count: int) -> list[Tensor]:
+        """Stand-ins for the gradients that `_CollectNorms` computes from the rows."""
         return [torch.empty(self.channels, device=self.shares.rows.device)] * count
 
 
@@ -219,7 +232,7 @@ class Norm(NamedTuple):
     gain: Tensor
     shift: Tensor
     eps: float
-    share: _Share
+    share: _Columns
 
 
 class _Recast(torch.autograd.Function):
@@ -239,23 +252,23 @@ def _recast(tensors: Sequence[Tensor], kind: torch.dtype) -> tuple[Tensor, ...]:
     return tuple(made)
 
 
-def _added(shares: Tensor) -> Tensor:
+def _column_sums(shares: Tensor) -> Tensor:
     """The sum over the first axis; a product with ones is faster than torch's sum along columns."""
-    return (_row(1.0, len(shares), shares.device) @ shares.flatten(1)).view(shares.shape[1:])
+    return (_constant_row(1.0, len(shares), shares.device) @ shares.flatten(1)).view(shares.shape[1:])
 
 
 @functools.cache
-def _row(value: float, count: int, device: torch.device) -> Tensor:
-    """A constant, made once: each kernel that fills one is as long as what it is filled for."""
+def _constant_row(value: float, count: int, device: torch.device) -> Tensor:
+    """A constant row, made once: filling one would take as long as the product that needs it."""
     return torch.full((1, count), value, device=device)
 
 
-def _kind(like: Tensor) -> torch.dtype:
-    """What a convolution would compute in here."""
+def _compute_dtype(like: Tensor) -> torch.dtype:
+    """The type in which a convolution would compute here."""
     return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else like.dtype
 
 
-def _room(like: Tensor, *shape: int) -> Tensor:
+def _empty_channels_last(like: Tensor, *shape: int) -> Tensor:
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
 
 
@@ -264,7 +277,7 @@ def _grid(like: Tensor) -> tuple[int, int]:
 
 
 def _shape(z: Tensor, kind: str, channels: int) -> tuple[tuple[int], dict[str, Any]]:
-    """How a norm is launched: its programs, and what each handles at a time: whole pixels, no more than there are."""
+    """How a norm is launched: its programs, and how many numbers each takes at a time (whole pixels)."""
     size = z[0].numel()
     block, warps = SHAPES[kind][size < LARGE]
     if channels > block:
@@ -276,91 +289,105 @@ def _shape(z: Tensor, kind: str, channels: int) -> tuple[tuple[int], dict[str, A
 
 
 def _tile(kind: torch.dtype) -> dict[str, int]:
-    """What a program of the first convolution handles; products in full take more registers."""
+    """What a program of the first convolution takes at a time; single precision needs more registers."""
     return {"BLOCK": 64, "num_warps": 4} if kind != torch.float32 else {"BLOCK": 32, "num_warps": 8}
 
 
 def recast(weights: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Weights as a convolution takes them here, cast together unless they have bf16 copies; so are their gradients."""
+    """Weights in the type of the convolutions, cast together unless they have copies in bfloat16; so are gradients."""
     weights = [matmul_weight(weight) for weight in weights]
-    kind = _kind(weights[0]) if weights else torch.float32
+    kind = _compute_dtype(weights[0]) if weights else torch.float32
     return _Recast.apply(kind, *weights) if weights and kind != weights[0].dtype else weights
 
 
-def entered(x: Tensor, layer: torch.nn.Conv2d) -> Tensor:
+def first_convolution(x: Tensor, layer: torch.nn.Conv2d) -> Tensor:
     """relu(max_pool(conv(x / 255))) of bytes (batch, height, width, colours); x itself gets no gradient."""
     assert layer.bias is not None
-    if x.shape[3] > PIXEL or len(layer.weight) > WIDEST:  # more than a program's registers hold
-        kind = _kind(layer.weight)
-        return pooled(F.conv2d(x.permute(0, 3, 1, 2).to(kind) / 255, layer.weight.to(kind), padding=1), layer.bias)
-    out: Tensor = _Entered.apply(x, layer.weight, layer.bias)
+    if x.shape[3] > PIXEL or len(layer.weight) > WIDEST:  # more than the registers of a program hold
+        kind = _compute_dtype(layer.weight)
+        return pool(F.conv2d(x.permute(0, 3, 1, 2).to(kind) / 255, layer.weight.to(kind), padding=1), layer.bias)
+    out: Tensor = _FirstConvolution.apply(x, layer.weight, layer.bias)
     return out
 
 
-def pooled(z: Tensor, bias: Tensor | None) -> Tensor:
+def pool(z: Tensor, bias: Tensor | None) -> Tensor:
     """relu(max_pool(z + bias)) over 3x3 windows, stride 2."""
-    out: Tensor = _Pooled.apply(z, bias)
+    out: Tensor = _Pool.apply(z, bias)
     return out
 
 
-def gathered(norms_: Sequence[torch.nn.GroupNorm | torch.nn.LayerNorm]) -> list[Norm]:
-    """Norms to go through once each; for `twice` the second one has to follow the first."""
-    shares = _Shares(2 * sum(len(norm.weight) for norm in norms_))
+def collect_norms(norms_: Sequence[torch.nn.GroupNorm | torch.nn.LayerNorm]) -> list[Norm]:
+    """Norms for one pass, each to be used once; for `normalise_twice` the second has to follow the first."""
+    shares = _NormGradients(2 * sum(len(norm.weight) for norm in norms_))
+    gains_and_shifts = [vector for norm in norms_ for vector in (norm.weight, norm.bias)]
+    vectors = _CollectNorms.apply(shares, *gains_and_shifts)
     first = 0
-    vectors = _Gathered.apply(shares, *(vector for norm in norms_ for vector in (norm.weight, norm.bias)))
-    found = list[Norm]()
+    found: list[Norm] = []
     for norm, gain, shift in zip(norms_, vectors[::2], vectors[1::2], strict=True):
-        found.append(Norm(gain, shift, norm.eps, _Share(shares, first, len(gain))))
+        found.append(Norm(gain, shift, norm.eps, _Columns(shares, first, len(gain))))
         first += 2 * len(gain)
     return found
 
 
-def normed(z: Tensor, norm: Norm, *, relu: bool) -> Tensor:
+def normalise(z: Tensor, norm: Norm, *, relu: bool) -> Tensor:
     """The norm of z, or of relu(z)."""
-    out: Tensor = _Normed.apply(z, None, *norm, relu)
+    out: Tensor = _Norm.apply(z, None, *norm, relu)
     return out
 
 
-def joined(x: Tensor, z: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+def add_and_normalise(x: Tensor, z: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
     """The norm of x + relu(z), and x + relu(z) itself."""
-    out, total = _Normed.apply(z, x, *norm, True)
+    out, total = _Norm.apply(z, x, *norm, True)
     return out, total
 
 
-def twice(z: Tensor, norm: Norm, after: Norm) -> tuple[Tensor, Tensor]:
+def normalise_twice(z: Tensor, norm: Norm, after: Norm) -> tuple[Tensor, Tensor]:
     """The second norm of the first, and the first."""
-    out, mid = _Twice.apply(z, norm.gain, norm.shift, after.gain, after.shift, norm.share, norm.eps, after.eps)
+    out, mid = _TwoNorms.apply(z, norm.gain, norm.shift, after.gain, after.shift, norm.share, norm.eps, after.eps)
     return out, mid
 
 
-def through(stages: Sequence["Stage"], last: torch.nn.LayerNorm, x: Tensor) -> Tensor:
-    """The stages of an image network over bytes and a last norm, with all between two convolutions in one kernel.
+def image_network(stages: Sequence["Stage"], last: torch.nn.LayerNorm, x: Tensor) -> Tensor:
+    """The stages of an image network over bytes and a last norm; all between two convolutions is one kernel.
 
-    A norm over all numbers of a picture, each with a gain of its own, is one over as many channels of one pixel.
+    A norm over all numbers of an image, each with a gain of its own, is one over as many channels of one pixel.
     """
-    every = [module for stage in stages for module in stage.modules()]
-    layers = [module for module in every if isinstance(module, torch.nn.Conv2d)]
-    weights = dict(zip(layers[1:], recast([layer.weight for layer in layers[1:]]), strict=True))
-    groups: list[Any] = [module for module in every if isinstance(module, torch.nn.GroupNorm)]
+    modules = [module for stage in stages for module in stage.modules()]
+    later_layers = [module for module in modules if isinstance(module, torch.nn.Conv2d)][1:]
+    weights = dict(zip(later_layers, recast([layer.weight for layer in later_layers]), strict=True))
+    norms_: list[Any] = [module for module in modules if isinstance(module, torch.nn.GroupNorm)]
     count = last.normalized_shape[0]
-    closes = len(stages[-1].blocks) > 0 and count & (count - 1) == 0 and count <= MOST
-    groups += [last] if closes else []
-    norm = dict[torch.nn.Module, Norm](zip(groups, gathered(groups), strict=True))
-    for stage, after in zip(stages, [*stages[1:], None], strict=True):
+    fuses_last = len(stages[-1].blocks) > 0 and count & (count - 1) == 0 and count <= MOST
+    if fuses_last:
+        norms_.append(last)
+    norm = dict[torch.nn.Module, Norm](zip(norms_, collect_norms(norms_), strict=True))
+    for stage, next_stage in zip(stages, [*stages[1:], None], strict=True):
         enter = cast(torch.nn.Conv2d, stage.enter.layer)
         blocks = [cast("tuple[Layer, Layer]", block) for block in stage.blocks]
-        follow = [norm[one.norm] for one, _ in blocks] + [norm.get(after.enter.norm if after else last)]
-        x = entered(x, enter) if enter not in weights else pooled(F.conv2d(x, weights[enter], padding=1), enter.bias)
-        own = norm[stage.norm]
-        first = follow[0]
-        inner, x = twice(x, own, first) if first else (normed(x, own, relu=False),) * 2
-        for (one, two), following in zip(blocks, follow[1:], strict=True):
-            middle = normed(_convolved(inner, weights, one), norm[two.norm], relu=True)
+        # the norms that follow each sum: those of the blocks, then the next stage's or the last one
+        following = [norm[one.norm] for one, _ in blocks]
+        following.append(norm.get(next_stage.enter.norm if next_stage else last))
+        if enter in weights:
+            x = pool(F.conv2d(x, weights[enter], padding=1), enter.bias)
+        else:
+            x = first_convolution(x, enter)
+        first = following[0]
+        if first:
+            inner, x = normalise_twice(x, norm[stage.norm], first)
+        else:
+            x = normalise(x, norm[stage.norm], relu=False)
+            inner = x
+        for (one, two), after in zip(blocks, following[1:], strict=True):
+            middle = normalise(_convolved(inner, weights, one), norm[two.norm], relu=True)
             z = _convolved(middle, weights, two)
-            inner, x = joined(x, z, following) if following else (x + F.relu(z),) * 2
+            if after:
+                inner, x = add_and_normalise(x, z, after)
+            else:
+                x = x + F.relu(z)
+                inner = x
         x = inner
     x = x.permute(0, 2, 3, 1).flatten(1)
-    return x if closes else last(x)
+    return x if fuses_last else last(x)
 
 
 def _convolved(x: Tensor, weights: Mapping[torch.nn.Conv2d, Tensor], layer: "Layer") -> Tensor:

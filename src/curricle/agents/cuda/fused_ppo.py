@@ -34,7 +34,7 @@ def sample_actions(log_probs: Tensor, values: Tensor, noise: Tensor, moments: Te
     scaled_values = torch.empty_like(values)
     width = _power_of_two(actions)
     block = max(1, min(64, ROWS * 32 // width))
-    kernels.choose[(-(-count // block),)](
+    kernels.sample_actions[(-(-count // block),)](
         log_probs.contiguous(),
         noise.contiguous(),
         values,
@@ -72,7 +72,7 @@ class _PPOLoss(torch.autograd.Function):
         results = log_probs.new_empty(1 + METRICS)
         width = _power_of_two(actions)
         block = max(1, min(ROWS, ROWS * 32 // width))
-        kernels.clipped[(1,)](
+        kernels.ppo_loss[(1,)](
             log_probs,
             values,
             *given,
@@ -106,7 +106,7 @@ def fill_advantages(
     steps, count = rewards.shape
     block = min(1024, max(32, _power_of_two(count)))
     warps = min(8, block // 32)  # a thread has one environment, or several where there are many
-    kernels.judge[(1,)](
+    kernels.fill_advantages[(1,)](
         rewards,
         ended,
         values,
@@ -123,7 +123,7 @@ def fill_advantages(
 
 def update_moments(targets: Tensor, moments: Tensor, share: float) -> None:
     """Replace a share of the value normaliser's moments by those of some targets."""
-    kernels.watch[(1,)](targets, moments, len(targets), share, BLOCK=1024)
+    kernels.update_moments[(1,)](targets, moments, len(targets), share, BLOCK=1024)
 
 
 def adam_step(
@@ -140,7 +140,7 @@ def adam_step(
     beta1, beta2 = group["betas"]
     state["step"].add_(1)
     size = len(flat)
-    kernels.adam[(-(-size // 1024),)](
+    kernels.adam_step[(-(-size // 1024),)](
         gradient,
         norm,
         max_norm,
@@ -156,7 +156,7 @@ def adam_step(
         math.log(beta1),
         math.log(beta2),
         flat.data if bf16_copy is None else bf16_copy,
-        TWIN=bf16_copy is not None,
+        HAS_BF16_COPY=bf16_copy is not None,
         BLOCK=1024,
     )
 

@@ -1,6 +1,7 @@
-"""Kernels on a GPU, in Triton: first convolution and pooling (`fused.py`; norms: `norms.py`), PPO's objective, Adam.
+"""Triton kernels: first convolution and pooling (`fused_layers.py`), PPO's arithmetic and Adam (`fused_ppo.py`).
 
-Pictures lie channels-last, one after the other; the number of channels is a power of two. Loaded on a GPU only.
+Images lie in memory channels-last, one after the other; the number of channels is a power of two. The kernels of norms
+are in `norm_kernels.py`. Both are loaded on a GPU only.
 """
 
 import triton
@@ -224,118 +225,122 @@ def pool_back(dy, place, dz, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, C: tl.co
 
 
 @triton.jit
-def clipped(
-    choice, values, actions, log_probs, advantages, returns, moments, dchoice, dvalues, told,
-    count, clip, value, entropy, ACTIONS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+def ppo_loss(
+    policy, values, actions, log_probs, advantages, returns, moments, dpolicy, dvalues, results,
+    count, clip, value_coef, entropy_coef, ACTIONS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """PPO's loss, its gradient by log-probabilities and values, and its figures; one program takes all rows in turn.
+    """PPO's loss, its gradient by log-probabilities (`policy`) and values, and its metrics; one program for all rows.
 
-    Each log-probability is taken for a free variable: what they are normalised by has a gradient of its own.
+    Each log-probability is taken for a free variable: the log-softmax before it has a gradient of its own.
     """
     weight = tl.maximum(tl.load(moments + 2), 1e-2)
     mean = tl.load(moments) / weight
-    spread = tl.sqrt(tl.maximum(tl.load(moments + 1) / weight - mean * mean, 1e-2))
+    deviation = tl.sqrt(tl.maximum(tl.load(moments + 1) / weight - mean * mean, 1e-2))
     policy_sum = 0.0
     value_sum = 0.0
     entropy_sum = 0.0
-    moved_sum = 0.0
-    cut_sum = 0.0
+    kl_sum = 0.0
+    clipped_sum = 0.0
     column = tl.arange(0, WIDE)[None, :]
     for start in range(0, count, BLOCK):
         row = start + tl.arange(0, BLOCK)
-        ok = row < count
+        is_row = row < count
         place = row[:, None] * ACTIONS + column
-        real = ok[:, None] & (column < ACTIONS)
-        odds = tl.load(choice + place, mask=real, other=0.0)
-        shares = tl.where(real, tl.exp(odds), 0.0)
-        taken = column == tl.load(actions + row, mask=ok, other=-1)[:, None]
-        moved = tl.sum(tl.where(taken, odds, 0.0), 1) - tl.load(log_probs + row, mask=ok, other=0.0)
-        ratio = tl.exp(moved)
-        gain = tl.load(advantages + row, mask=ok, other=0.0)
-        kept = tl.minimum(tl.maximum(ratio, 1 - clip), 1 + clip)
-        free = gain * ratio <= gain * kept  # where the clipped ratio is the lower one, nothing is to be gained
-        gradient = tl.where(free, -gain * ratio, 0.0)
-        off = tl.load(values + row, mask=ok, other=0.0) - (tl.load(returns + row, mask=ok, other=0.0) - mean) / spread
-        down = tl.where(taken, gradient[:, None], 0.0) + entropy * shares * (odds + 1)
-        tl.store(dchoice + place, down / count, mask=real)
-        tl.store(dvalues + row, 2 * value * off / count, mask=ok)
-        policy_sum -= tl.sum(tl.where(ok, tl.minimum(gain * ratio, gain * kept), 0.0), 0)
-        value_sum += tl.sum(tl.where(ok, off * off, 0.0), 0)
-        entropy_sum -= tl.sum(tl.sum(shares * odds, 1), 0)
-        moved_sum += tl.sum(tl.where(ok, ratio - 1 - moved, 0.0), 0)
-        cut_sum += tl.sum(tl.where(ok & (ratio != kept), 1.0, 0.0), 0)
-    tl.store(told, (policy_sum + value * value_sum - entropy * entropy_sum) / count)
-    tl.store(told + 1, policy_sum / count)
-    tl.store(told + 2, value_sum / count)
-    tl.store(told + 3, entropy_sum / count)
-    tl.store(told + 4, moved_sum / count)
-    tl.store(told + 5, cut_sum / count)
+        is_action = is_row[:, None] & (column < ACTIONS)
+        all_log_probs = tl.load(policy + place, mask=is_action, other=0.0)
+        probs = tl.where(is_action, tl.exp(all_log_probs), 0.0)
+        taken = column == tl.load(actions + row, mask=is_row, other=-1)[:, None]
+        log_prob = tl.sum(tl.where(taken, all_log_probs, 0.0), 1)
+        log_ratio = log_prob - tl.load(log_probs + row, mask=is_row, other=0.0)
+        ratio = tl.exp(log_ratio)
+        advantage = tl.load(advantages + row, mask=is_row, other=0.0)
+        clipped_ratio = tl.minimum(tl.maximum(ratio, 1 - clip), 1 + clip)
+        is_free = advantage * ratio <= advantage * clipped_ratio  # where the clipped term is the lower one, no gradient
+        gradient = tl.where(is_free, -advantage * ratio, 0.0)
+        target = (tl.load(returns + row, mask=is_row, other=0.0) - mean) / deviation
+        value_error = tl.load(values + row, mask=is_row, other=0.0) - target
+        dlog_probs = tl.where(taken, gradient[:, None], 0.0) + entropy_coef * probs * (all_log_probs + 1)
+        tl.store(dpolicy + place, dlog_probs / count, mask=is_action)
+        tl.store(dvalues + row, 2 * value_coef * value_error / count, mask=is_row)
+        policy_sum -= tl.sum(tl.where(is_row, tl.minimum(advantage * ratio, advantage * clipped_ratio), 0.0), 0)
+        value_sum += tl.sum(tl.where(is_row, value_error * value_error, 0.0), 0)
+        entropy_sum -= tl.sum(tl.sum(probs * all_log_probs, 1), 0)
+        kl_sum += tl.sum(tl.where(is_row, ratio - 1 - log_ratio, 0.0), 0)
+        clipped_sum += tl.sum(tl.where(is_row & (ratio != clipped_ratio), 1.0, 0.0), 0)
+    tl.store(results, (policy_sum + value_coef * value_sum - entropy_coef * entropy_sum) / count)
+    tl.store(results + 1, policy_sum / count)
+    tl.store(results + 2, value_sum / count)
+    tl.store(results + 3, entropy_sum / count)
+    tl.store(results + 4, kl_sum / count)
+    tl.store(results + 5, clipped_sum / count)
 
 
 @triton.jit
-def judge(
-    rewards, ended, values, advantages, returns, steps, count, gamma, fade, BLOCK: tl.constexpr,
+def fill_advantages(
+    rewards, ended, values, advantages, returns, steps, count, gamma, decay, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Generalised advantages backwards through time, and what they say the values should have been; one program.
+    """Generalised advantages backwards through time, and returns; then advantages are normalised. One program.
 
-    Then advantages are brought to mean 0 and deviation 1. A thread reads again only what it wrote itself.
+    `decay` is gamma times lambda. A thread reads again only what it wrote itself.
     """
-    lane = tl.arange(0, BLOCK)
+    offset = tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, count, BLOCK):
-        ok = start + lane < count
-        later = tl.zeros((BLOCK,), tl.float32)
-        following = tl.load(values + steps * count + start + lane, mask=ok, other=0.0)
+        ok = start + offset < count
+        advantage = tl.zeros((BLOCK,), tl.float32)
+        next_value = tl.load(values + steps * count + start + offset, mask=ok, other=0.0)
         for back in range(1, steps + 1):
-            at = (steps - back) * count + start + lane
-            goes_on = 1.0 - tl.load(ended + at, mask=ok, other=0).to(tl.float32)
+            at = (steps - back) * count + start + offset
+            not_ended = 1.0 - tl.load(ended + at, mask=ok, other=0).to(tl.float32)
             value = tl.load(values + at, mask=ok, other=0.0)
-            delta = tl.load(rewards + at, mask=ok, other=0.0) + gamma * following * goes_on - value
-            later = tl.where(ok, delta + fade * goes_on * later, 0.0)
-            following = value
-            total += later
-            tl.store(advantages + at, later, mask=ok)
-            tl.store(returns + at, later + value, mask=ok)
+            delta = tl.load(rewards + at, mask=ok, other=0.0) + gamma * next_value * not_ended - value
+            advantage = tl.where(ok, delta + decay * not_ended * advantage, 0.0)
+            next_value = value
+            total += advantage
+            tl.store(advantages + at, advantage, mask=ok)
+            tl.store(returns + at, advantage + value, mask=ok)
     mean = tl.sum(total) / (steps * count)
     square = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, count, BLOCK):
-        ok = start + lane < count
+        ok = start + offset < count
         for t in range(steps):
-            off = tl.where(ok, tl.load(advantages + t * count + start + lane, mask=ok, other=0.0) - mean, 0.0)
-            square += off * off
-    spread = tl.sqrt(tl.sum(square) / (steps * count)) + 1e-8
+            at = t * count + start + offset
+            difference = tl.where(ok, tl.load(advantages + at, mask=ok, other=0.0) - mean, 0.0)
+            square += difference * difference
+    deviation = tl.sqrt(tl.sum(square) / (steps * count)) + 1e-8
     for start in range(0, count, BLOCK):
-        ok = start + lane < count
+        ok = start + offset < count
         for t in range(steps):
-            at = t * count + start + lane
-            tl.store(advantages + at, (tl.load(advantages + at, mask=ok, other=0.0) - mean) / spread, mask=ok)
+            at = t * count + start + offset
+            tl.store(advantages + at, (tl.load(advantages + at, mask=ok, other=0.0) - mean) / deviation, mask=ok)
 
 
 @triton.jit
-def choose(
-    choice, noise, values, moments, actions, log_probs, worths, count, ACTIONS: tl.constexpr, WIDE: tl.constexpr,
+def sample_actions(
+    policy, noise, values, moments, actions, log_probs, scaled_values, count, ACTIONS: tl.constexpr, WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Draw actions by log-probabilities and uniform numbers; what these were, and values on the world's scale."""
+    """Sample actions from log-probabilities (`policy`) with uniform noise; bring values to the world's scale."""
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     column = tl.arange(0, WIDE)[None, :]
-    ok = row < count
-    real = ok[:, None] & (column < ACTIONS)
-    odds = tl.load(choice + row[:, None] * ACTIONS + column, mask=real, other=float("-inf"))
-    luck = tl.load(noise + row, mask=ok, other=0.0)
-    below = (tl.cumsum(tl.exp(odds), 1) < luck[:, None]) & real
+    is_row = row < count
+    is_action = is_row[:, None] & (column < ACTIONS)
+    all_log_probs = tl.load(policy + row[:, None] * ACTIONS + column, mask=is_action, other=float("-inf"))
+    uniform = tl.load(noise + row, mask=is_row, other=0.0)
+    below = (tl.cumsum(tl.exp(all_log_probs), 1) < uniform[:, None]) & is_action
     action = tl.minimum(tl.sum(below.to(tl.int32), 1), ACTIONS - 1)
-    tl.store(actions + row, action.to(tl.int64), mask=ok)
-    tl.store(log_probs + row, tl.sum(tl.where(column == action[:, None], odds, 0.0), 1), mask=ok)
+    log_prob = tl.sum(tl.where(column == action[:, None], all_log_probs, 0.0), 1)
+    tl.store(actions + row, action.to(tl.int64), mask=is_row)
+    tl.store(log_probs + row, log_prob, mask=is_row)
     weight = tl.maximum(tl.load(moments + 2), 1e-2)
     mean = tl.load(moments) / weight
-    spread = tl.sqrt(tl.maximum(tl.load(moments + 1) / weight - mean * mean, 1e-2))
-    tl.store(worths + row, tl.load(values + row, mask=ok, other=0.0) * spread + mean, mask=ok)
+    deviation = tl.sqrt(tl.maximum(tl.load(moments + 1) / weight - mean * mean, 1e-2))
+    tl.store(scaled_values + row, tl.load(values + row, mask=is_row, other=0.0) * deviation + mean, mask=is_row)
 
 
 @triton.jit
-def watch(targets, moments, count, fresh, BLOCK: tl.constexpr):
-    """Running means of targets and of their squares, and the weight so far: a share `fresh` of each is replaced."""
+def update_moments(targets, moments, count, share, BLOCK: tl.constexpr):
+    """Running means of targets and of their squares, and the weight so far: a share of each is replaced."""
     total = tl.zeros((BLOCK,), tl.float32)
     square = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, count, BLOCK):
@@ -344,39 +349,38 @@ def watch(targets, moments, count, fresh, BLOCK: tl.constexpr):
         total += value
         square += value * value
     mean = tl.load(moments)
-    mean2 = tl.load(moments + 1)
+    mean_square = tl.load(moments + 1)
     weight = tl.load(moments + 2)
-    tl.store(moments, mean + (tl.sum(total) / count - mean) * fresh)
-    tl.store(moments + 1, mean2 + (tl.sum(square) / count - mean2) * fresh)
-    tl.store(moments + 2, weight + (1 - weight) * fresh)
+    tl.store(moments, mean + (tl.sum(total) / count - mean) * share)
+    tl.store(moments + 1, mean_square + (tl.sum(square) / count - mean_square) * share)
+    tl.store(moments + 2, weight + (1 - weight) * share)
 
 
 @triton.jit
-def adam(
-    gradient, length, longest, whole, first, second, count, size, rate, eps, fresh, fresh2, fade, fade2,
-    bf16_copy, TWIN: tl.constexpr, BLOCK: tl.constexpr,
+def adam_step(
+    gradient, norm, max_norm, parameters, exp_avg, exp_avg_sq, step, size, rate, eps, share1, share2, log_beta1,
+    log_beta2, bf16_copy, HAS_BF16_COPY: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A step of Adam (Kingma and Ba 2015) by a gradient that is shortened to `longest`; `count` has this step too.
+    """A step of Adam (Kingma and Ba 2015) with a clipped gradient; `step` counts this step, too.
 
-    Of a mean each step replaces a share `fresh`, so that exp(`fade`) is kept. `bf16_copy` gets the new numbers too.
+    `share1` and `share2` are 1 - beta1 and 1 - beta2. The copy in bfloat16 gets the new parameters, too.
     """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = at < size
-    done = tl.load(count).to(tl.float64)
-    short = tl.minimum(longest / (tl.load(length) + 1e-6), 1.0)
-    # how much of a mean is there yet
-    begun = 1 - tl.exp(fade * done)
-    begun2 = 1 - tl.exp(fade2 * done)
-    down = tl.load(gradient + at, mask=there, other=0.0) * short
-    mean = tl.load(first + at, mask=there, other=0.0)
-    square = tl.load(second + at, mask=there, other=0.0)
-    mean += (down - mean) * fresh
-    square += (down * down - square) * fresh2
-    deviation = tl.sqrt(square) / tl.sqrt(begun2.to(tl.float32)) + eps
-    step = mean / deviation * (rate / begun.to(tl.float32))
-    now = tl.load(whole + at, mask=there, other=0.0) - step
-    tl.store(whole + at, now, mask=there)
-    if TWIN:
-        tl.store(bf16_copy + at, now, mask=there)
-    tl.store(first + at, mean, mask=there)
-    tl.store(second + at, square, mask=there)
+    ok = at < size
+    steps = tl.load(step).to(tl.float64)
+    scale = tl.minimum(max_norm / (tl.load(norm) + 1e-6), 1.0)
+    bias_correction1 = 1 - tl.exp(log_beta1 * steps)
+    bias_correction2 = 1 - tl.exp(log_beta2 * steps)
+    clipped = tl.load(gradient + at, mask=ok, other=0.0) * scale
+    mean = tl.load(exp_avg + at, mask=ok, other=0.0)
+    square = tl.load(exp_avg_sq + at, mask=ok, other=0.0)
+    mean += (clipped - mean) * share1
+    square += (clipped * clipped - square) * share2
+    deviation = tl.sqrt(square) / tl.sqrt(bias_correction2.to(tl.float32)) + eps
+    change = mean / deviation * (rate / bias_correction1.to(tl.float32))
+    new = tl.load(parameters + at, mask=ok, other=0.0) - change
+    tl.store(parameters + at, new, mask=ok)
+    if HAS_BF16_COPY:
+        tl.store(bf16_copy + at, new, mask=ok)
+    tl.store(exp_avg + at, mean, mask=ok)
+    tl.store(exp_avg_sq + at, square, mask=ok)

@@ -1,4 +1,4 @@
-"""Memory between CPU and GPU: pinned, so that copies run beside other work. On a CPU all of this does nothing."""
+"""Memory between CPU and GPU: pinned, so that copies run beside other work."""
 
 import logging
 
@@ -8,20 +8,16 @@ from torch import Tensor
 LOG = logging.getLogger("curricle")
 
 
-class PendingMetrics:
-    """Metrics on their way from a GPU; the caller can do other work before it reads them."""
+class Download:
+    """Numbers on their way from a GPU; the caller can do other work before it reads them."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-        self.ready: torch.cuda.Event | None = None
-        if tensor.is_cuda:
-            self.tensor = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
-            self.ready = torch.cuda.current_stream().record_event()
+        self.tensor = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
+        self.ready = torch.cuda.current_stream().record_event()
 
     def values(self) -> list[float]:
         """Wait until they have arrived, and return them."""
-        if self.ready is not None:
-            self.ready.synchronize()
+        self.ready.synchronize()
         numbers: list[float] = self.tensor.tolist()
         return numbers
 
@@ -32,10 +28,10 @@ class PinnedMemory:
     If the driver refuses, copies are slower but still correct.
     """
 
-    def __init__(self, tensor: Tensor, device: torch.device) -> None:
+    def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
         self.pinned = False
-        if device.type == "cuda" and tensor.nbytes:
+        if tensor.nbytes:
             error = int(torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0))  # type: ignore[no-untyped-call]
             self.pinned = error == 0
             if not self.pinned:

@@ -1,8 +1,8 @@
-"""Norms of images on a GPU, in Triton: GroupNorm(1) with what lies before it, and two of them in a row (`fused.py`).
+"""Triton kernels of norms of images: GroupNorm(1) with what precedes it, and two norms in a row (`fused_layers.py`).
 
-Pictures lie channels-last, one after the other; the number of channels is a power of two. A picture is read twice, the
-first time for its sums: what is read again is asked to stay in the cache, what is written last is not. A program takes
-every so many-th picture, `BLOCK` numbers at a time; `WHOLE` says that blocks come out even. Loaded on a GPU only.
+Images lie in memory channels-last, one after the other; the number of channels is a power of two. An image is read
+twice, first for its sums: what is read again is asked to stay in the cache, what is written last is not. Program p of n
+takes the images p, p + n, ..., `BLOCK` numbers at a time; `WHOLE` says that the last block is full, too.
 """
 
 import triton
@@ -13,18 +13,18 @@ ONCE = tl.constexpr("evict_first")
 
 
 @triton.jit
-def _read(x, at, there, WHOLE: tl.constexpr, KEEP: tl.constexpr):
+def _read(x, at, inside, WHOLE: tl.constexpr, KEEP: tl.constexpr):
     if WHOLE:
         return tl.load(x + at, eviction_policy=KEEP).to(tl.float32)
-    return tl.load(x + at, mask=there, other=0.0, eviction_policy=KEEP).to(tl.float32)
+    return tl.load(x + at, mask=inside, other=0.0, eviction_policy=KEEP).to(tl.float32)
 
 
 @triton.jit
-def _write(x, at, value, there, WHOLE: tl.constexpr, KEEP: tl.constexpr):
+def _write(x, at, value, inside, WHOLE: tl.constexpr, KEEP: tl.constexpr):
     if WHOLE:
         tl.store(x + at, value, eviction_policy=KEEP)
     else:
-        tl.store(x + at, value, mask=there, eviction_policy=KEEP)
+        tl.store(x + at, value, mask=inside, eviction_policy=KEEP)
 
 
 @triton.jit
@@ -38,23 +38,23 @@ def norm(
     C: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Picture by picture: v = relu(z) or z, plus x; out = v normalised over the whole picture."""
-    lane = tl.arange(0, BLOCK)
-    weight = tl.load(gain + lane % C)
-    level = tl.load(shift + lane % C)
+    offset = tl.arange(0, BLOCK)
+    weight = tl.load(gain + offset % C)
+    level = tl.load(shift + offset % C)
     for picture in range(tl.program_id(0), count, tl.num_programs(0)):
         first = (tl.zeros((), tl.int64) + picture) * size
         total = tl.zeros((BLOCK,), tl.float32)
         square = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, size, BLOCK):
-            there = start + lane < size
-            at = first + start + lane
-            value = _read(z, at, there, WHOLE, ONCE if ADD else AGAIN)
+            inside = start + offset < size
+            at = first + start + offset
+            value = _read(z, at, inside, WHOLE, ONCE if ADD else AGAIN)
             if RELU:
                 value = tl.maximum(value, 0.0)
             if ADD:
-                value += _read(x, at, there, WHOLE, ONCE)
+                value += _read(x, at, inside, WHOLE, ONCE)
                 value = value.to(joined.dtype.element_ty).to(tl.float32)
-                _write(joined, at, value, there, WHOLE, AGAIN)
+                _write(joined, at, value, inside, WHOLE, AGAIN)
             total += value
             square += value * value
         mean = tl.sum(total) / size
@@ -62,12 +62,12 @@ def norm(
         tl.store(means + picture, mean)
         tl.store(scales + picture, scale)
         for start in range(0, size, BLOCK):
-            there = start + lane < size
-            at = first + start + lane
-            value = _read(joined if ADD else z, at, there, WHOLE, ONCE)
+            inside = start + offset < size
+            at = first + start + offset
+            value = _read(joined if ADD else z, at, inside, WHOLE, ONCE)
             if RELU and not ADD:
                 value = tl.maximum(value, 0.0)
-            _write(out, at, (value - mean) * (weight * scale) + level, there, WHOLE, ONCE)
+            _write(out, at, (value - mean) * (weight * scale) + level, inside, WHOLE, ONCE)
 
 
 @triton.jit
@@ -77,8 +77,8 @@ def norm_back(
     WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Gradients of `norm`; those of gain and shift are left picture by picture, in rows `wide` numbers apart."""
-    lane = tl.arange(0, BLOCK)
-    weight = tl.load(gain + lane % C)
+    offset = tl.arange(0, BLOCK)
+    weight = tl.load(gain + offset % C)
     for picture in range(tl.program_id(0), count, tl.num_programs(0)):
         first = (tl.zeros((), tl.int64) + picture) * size
         mean = tl.load(means + picture)
@@ -86,10 +86,10 @@ def norm_back(
         along = tl.zeros((BLOCK,), tl.float32)
         level = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, size, BLOCK):
-            there = start + lane < size
-            at = first + start + lane
-            gradient = _read(dout, at, there, WHOLE, AGAIN)
-            value = _read(joined if ADD else z, at, there, WHOLE, AGAIN)
+            inside = start + offset < size
+            at = first + start + offset
+            gradient = _read(dout, at, inside, WHOLE, AGAIN)
+            value = _read(joined if ADD else z, at, inside, WHOLE, AGAIN)
             if RELU and not ADD:
                 value = tl.maximum(value, 0.0)
             along += gradient * (value - mean) * scale
@@ -100,24 +100,24 @@ def norm_back(
         turn = tl.sum(along * weight) / size
         lift = tl.sum(level * weight) / size
         for start in range(0, size, BLOCK):
-            there = start + lane < size
-            at = first + start + lane
-            gradient = _read(dout, at, there, WHOLE, ONCE) * weight
-            raw = _read(z, at, there, WHOLE, ONCE)
+            inside = start + offset < size
+            at = first + start + offset
+            gradient = _read(dout, at, inside, WHOLE, ONCE) * weight
+            raw = _read(z, at, inside, WHOLE, ONCE)
             if ADD:
-                value = _read(joined, at, there, WHOLE, ONCE)
+                value = _read(joined, at, inside, WHOLE, ONCE)
             elif RELU:
                 value = tl.maximum(raw, 0.0)
             else:
                 value = raw
             gradient = scale * (gradient - lift - (value - mean) * scale * turn)
             if SKIP:
-                gradient += _read(djoined, at, there, WHOLE, ONCE)
+                gradient += _read(djoined, at, inside, WHOLE, ONCE)
             if ADD:
-                _write(dx, at, gradient, there, WHOLE, ONCE)
+                _write(dx, at, gradient, inside, WHOLE, ONCE)
             if RELU:
                 gradient = tl.where(raw > 0, gradient, 0.0)
-            _write(dz, at, gradient, there, WHOLE, ONCE)
+            _write(dz, at, gradient, inside, WHOLE, ONCE)
 
 
 @triton.jit
@@ -126,23 +126,23 @@ def twice(
     C: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Normalise z to mid and mid to out: the first's sums over each channel give the moments of the second."""
-    lane = tl.arange(0, BLOCK)
+    offset = tl.arange(0, BLOCK)
     channel = tl.arange(0, C)
     many = size // C
-    weight = tl.load(gain + lane % C)
-    level = tl.load(shift + lane % C)
-    weight2 = tl.load(gain2 + lane % C)
-    level2 = tl.load(shift2 + lane % C)
+    weight = tl.load(gain + offset % C)
+    level = tl.load(shift + offset % C)
+    weight2 = tl.load(gain2 + offset % C)
+    level2 = tl.load(shift2 + offset % C)
     for picture in range(tl.program_id(0), count, tl.num_programs(0)):
         first = (tl.zeros((), tl.int64) + picture) * size
         total = tl.zeros((BLOCK,), tl.float32)
         square = tl.zeros((BLOCK,), tl.float32)
         pivot = tl.load(z + first).to(tl.float32)  # sums are of what differs from it: nearly even pictures keep digits
         for start in range(0, size, BLOCK):
-            there = start + lane < size
-            value = _read(z, first + start + lane, there, WHOLE, AGAIN) - pivot
+            inside = start + offset < size
+            value = _read(z, first + start + offset, inside, WHOLE, AGAIN) - pivot
             if not WHOLE:
-                value = tl.where(there, value, 0.0)
+                value = tl.where(inside, value, 0.0)
             total += value
             square += value * value
         mean = tl.sum(total) / size
@@ -163,11 +163,11 @@ def twice(
         tl.store(moments + 4 * picture + 2, mean2)
         tl.store(moments + 4 * picture + 3, scale2)
         for start in range(0, size, BLOCK):
-            there = start + lane < size
-            at = first + start + lane
-            value = (_read(z, at, there, WHOLE, ONCE) - mean) * (weight * scale) + level
-            _write(mid, at, value, there, WHOLE, ONCE)
-            _write(out, at, (value - mean2) * (weight2 * scale2) + level2, there, WHOLE, ONCE)
+            inside = start + offset < size
+            at = first + start + offset
+            value = (_read(z, at, inside, WHOLE, ONCE) - mean) * (weight * scale) + level
+            _write(mid, at, value, inside, WHOLE, ONCE)
+            _write(out, at, (value - mean2) * (weight2 * scale2) + level2, inside, WHOLE, ONCE)
 
 
 @triton.jit
@@ -176,7 +176,7 @@ def twice_back(
     C: tl.constexpr, SKIP: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Gradients of `twice` in two passes: the gradient at `mid` is linear in what is read, so its sums need no pass."""
-    lane = tl.arange(0, BLOCK)
+    offset = tl.arange(0, BLOCK)
     channel = tl.arange(0, C)
     many = size // C
     for picture in range(tl.program_id(0), count, tl.num_programs(0)):
@@ -190,14 +190,14 @@ def twice_back(
         flat_mid = tl.zeros((BLOCK,), tl.float32)
         along_mid = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, size, BLOCK):
-            there = start + lane < size
-            at = first + start + lane
-            hat = (_read(z, at, there, WHOLE, AGAIN) - mean) * scale
-            gradient = _read(dout, at, there, WHOLE, AGAIN)
+            inside = start + offset < size
+            at = first + start + offset
+            hat = (_read(z, at, inside, WHOLE, AGAIN) - mean) * scale
+            gradient = _read(dout, at, inside, WHOLE, AGAIN)
             flat += gradient
             along += gradient * hat
             if SKIP:
-                gradient = _read(dmid, at, there, WHOLE, AGAIN)
+                gradient = _read(dmid, at, inside, WHOLE, AGAIN)
                 flat_mid += gradient
                 along_mid += gradient * hat
         by = tl.load(gain + channel)
@@ -227,15 +227,15 @@ def twice_back(
         tl.store(share + C, dshift)
         tl.store(share + 2 * C, dgain2)
         tl.store(share + 3 * C, dshift2)
-        weight = tl.load(gain + lane % C)
-        level = tl.load(shift + lane % C)
-        weight2 = tl.load(gain2 + lane % C)
+        weight = tl.load(gain + offset % C)
+        level = tl.load(shift + offset % C)
+        weight2 = tl.load(gain2 + offset % C)
         for start in range(0, size, BLOCK):
-            there = start + lane < size
-            at = first + start + lane
-            hat = (_read(z, at, there, WHOLE, ONCE) - mean) * scale
-            gradient = scale2 * (_read(dout, at, there, WHOLE, ONCE) * weight2 - lift2)
+            inside = start + offset < size
+            at = first + start + offset
+            hat = (_read(z, at, inside, WHOLE, ONCE) - mean) * scale
+            gradient = scale2 * (_read(dout, at, inside, WHOLE, ONCE) * weight2 - lift2)
             gradient -= scale2 * scale2 * turn2 * (hat * weight + level - mean2)
             if SKIP:
-                gradient += _read(dmid, at, there, WHOLE, ONCE)
-            _write(dz, at, scale * (gradient * weight - lift - hat * turn), there, WHOLE, ONCE)
+                gradient += _read(dmid, at, inside, WHOLE, ONCE)
+            _write(dz, at, scale * (gradient * weight - lift - hat * turn), inside, WHOLE, ONCE)

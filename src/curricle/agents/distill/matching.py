@@ -1,9 +1,9 @@
-"""Matching: which vectors of one set are the same as which of another, by entropic partial optimal transport.
+"""Matching: which vectors of one set correspond to which of another, by entropic partial optimal transport.
 
-Dykstra's projections of Benamou et al. 2015 (section 5), the ones of POT's `entropic_partial_wasserstein`. A projection
-scales whole rows, whole columns or everything, and Dykstra's correction takes the last such scale back, so three scales
-say all that three matrices would: rows r, columns c and the total s of the plan s * r_i * kernel_ij * c_j. A numba
-kernel does it on the host: the sets are small and the rounds many, so on a GPU it would be bound by launches.
+This computes Dykstra's projections of Benamou et al. 2015 (section 5), as POT's `entropic_partial_wasserstein` does. A
+projection scales whole rows, whole columns or everything, and Dykstra's correction takes the last such scale back, so
+rows r, columns c and a total s say all: the plan is s * r_i * kernel_ij * c_j. A numba kernel does it on the CPU: sets
+are small and iterations many, so a GPU would spend its time on launches.
 """
 
 from collections.abc import Sequence
@@ -17,44 +17,48 @@ TINY = 1e-300
 
 
 @njit(cache=True, nogil=True)
-def _scale(kernel: Any, mass: float, rounds: int) -> None:
+def _scale(kernel: Any, mass: float, iterations: int) -> None:
     """Turn a kernel (n, m) into the plan, in place."""
     n, m = kernel.shape
     rows = np.ones(n)
     columns = np.ones(m)
-    inward = np.zeros(m)
+    to_columns = np.zeros(m)
     total = mass / max(kernel.sum(), TINY)
-    for _ in range(rounds):
-        inward[:] = 0
+    for _ in range(iterations):
+        to_columns[:] = 0
         for i in range(n):
-            outward = 0.0
+            from_row = 0.0
             for j in range(m):
-                outward += kernel[i, j] * columns[j]
-            rows[i] = 1 / max(total * outward, 1.0)
+                from_row += kernel[i, j] * columns[j]
+            rows[i] = 1 / max(total * from_row, 1.0)
             for j in range(m):
-                inward[j] += kernel[i, j] * rows[i]
+                to_columns[j] += kernel[i, j] * rows[i]
         moved = 0.0
         for j in range(m):
-            columns[j] = 1 / max(total * inward[j], 1.0)
-            moved += columns[j] * inward[j]
+            columns[j] = 1 / max(total * to_columns[j], 1.0)
+            moved += columns[j] * to_columns[j]
         total = mass / max(moved, TINY)
     for i in range(n):
         for j in range(m):
             kernel[i, j] *= total * rows[i] * columns[j]
 
 
-def transport(costs: NDArray[Any], blur: float, rounds: int = 100) -> NDArray[np.float64]:
+def transport(costs: NDArray[Any], entropy: float, iterations: int = 100) -> NDArray[np.float64]:
     """The plan (n, m) that moves min(n, m) units at least cost, at most 1 from each row and to each column."""
-    plan = np.exp(np.asarray(costs, np.float64) / -blur)
-    _scale(plan, float(min(plan.shape)), rounds)
+    plan = np.exp(np.asarray(costs, np.float64) / -entropy)
+    _scale(plan, float(min(plan.shape)), iterations)
     return plan
 
 
-def match(likeness: NDArray[Any], sizes: Sequence[int], blur: float, least: float) -> list[tuple[Any, Any]]:
-    """Pairs (mine, theirs) that carry more than `least`, for each of several other sets of unit vectors.
+def match(
+    similarity: NDArray[Any], sizes: Sequence[int], entropy: float, threshold: float
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Pairs (row, column) between which a plan moves more than `threshold`, for each of several sets of unit vectors.
 
-    `likeness` are the products of mine (rows) and all of theirs, set beside set (columns); `sizes` are the sets' sizes.
+    `similarity` has the products of one set (rows) with all others, set beside set (columns); `sizes` are theirs.
     """
-    sets = np.split(1 - likeness, np.cumsum(sizes)[:-1], axis=1)
-    rows_and_columns = (np.nonzero(transport(costs, blur) > least) for costs in sets)
-    return [(rows, columns) for rows, columns in rows_and_columns]
+    pairs = []
+    for costs in np.split(1 - similarity, np.cumsum(sizes)[:-1], axis=1):
+        rows, columns = np.nonzero(transport(costs, entropy) > threshold)
+        pairs.append((rows, columns))
+    return pairs

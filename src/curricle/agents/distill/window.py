@@ -1,11 +1,11 @@
-"""Windows: the rollouts since the last distillation, their episodes, and the lessons that are made of these.
+"""Window: the rollouts since the last distillation, their episodes, and the batches that are made of these.
 
-What came shortly before is kept, too: of short rollouts in many environments, many episodes begin before the last
-distillation and end after it. Each is told of once, when it has ended.
+Rollouts are short and environments many, so an episode may begin before one distillation and end after it. The window
+therefore also keeps some steps from before the last distillation. Each episode is used once, after it has ended.
 
-In: rollouts (`rollout.py`). Out: whole numbers that say which rows of the window a step of learning takes, and how they
-belong together: a `lesson`. A lesson is all that goes to the device for a step. Lessons of few sizes, filled up with
-rows that count 0 times, can be replayed as CUDA graphs; the window's rows lie still on the device for the same reason.
+In: rollouts. Out: batches of indices, one array each, which say what rows of the window a step of learning takes and
+which of them are compared. They are padded to a few sizes, so that a step can be replayed as a CUDA graph; for the same
+reason the window's rows stay at the same place on the device.
 """
 
 import itertools
@@ -20,144 +20,185 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from curricle.agents.networks.encoders import Observations
-from curricle.agents.ppo.rollout import Rollout, picked
+from curricle.agents.ppo.rollout import RolloutBuffer, select_rows
 
-Rows = NDArray[np.int64]
-Size = Callable[[int], int]
-SIZES = (64, 128, 192, 256, 384, 512, 768, 1024)
+Indices = NDArray[np.int64]
+PadSize = Callable[[int], int]
+"""The size that a batch of so many rows is padded to."""
+POSITIVES_AND_NEGATIVES = slice(4, 6)
+"""Their lines in a batch of indices; see `join_batch`."""
+GRAPH_SIZES = (64, 128, 192, 256, 384, 512, 768, 1024)
 
 
-def roomy(count: int) -> int:
-    """The next of a few sizes: a GPU looks for its fastest kernels, and keeps a graph, once for each."""
-    return next((size for size in SIZES if count <= size), -(-count // SIZES[-1]) * SIZES[-1])
+def next_graph_size(count: int) -> int:
+    """The next of a few sizes: for each a GPU searches for its fastest kernels once, and keeps a graph."""
+    for size in GRAPH_SIZES:
+        if count <= size:
+            return size
+    return -(-count // GRAPH_SIZES[-1]) * GRAPH_SIZES[-1]
 
 
 @dataclass
 class Episode:
-    """Rows of a finished episode in a window of rollouts, and the steps after which something was unlocked."""
+    """A finished episode: its rows in the window, and the steps that were followed by an unlocked skill."""
 
-    rows: Rows
-    goals: Rows
+    rows: Indices
+    unlocks: Indices
 
     @cached_property
-    def ends(self) -> Rows:
+    def unlock_rows(self) -> Indices:
         """The rows before and after each unlock (2, unlocks)."""
-        return np.stack([self.rows[self.goals], self.rows[self.goals + 1]])
+        return np.stack([self.rows[self.unlocks], self.rows[self.unlocks + 1]])
 
     @cached_property
-    def following(self) -> Rows:
-        """For each row the number of the next unlock; the last stretch has none and gets the number past the last."""
-        return np.searchsorted(self.goals, np.arange(len(self.rows)))
+    def next_unlock(self) -> Indices:
+        """For each row the number of the next unlock; after the last unlock, the number of unlocks."""
+        return np.searchsorted(self.unlocks, np.arange(len(self.rows)))
 
 
-def episodes(ended: NDArray[np.bool_], shown: NDArray[np.bool_], env: int) -> Iterator[Episode]:
-    """Whole episodes of one sub-environment: those that began and ended in the window."""
-    lasts = np.flatnonzero(ended[:, env])
-    count = ended.shape[1]
-    for before, last in itertools.pairwise(lasts):
+def find_episodes(ended: NDArray[np.bool_], skills: NDArray[np.bool_], environment: int) -> Iterator[Episode]:
+    """The whole episodes of one environment: those that began and ended in the window."""
+    last_steps = np.flatnonzero(ended[:, environment])
+    environments = ended.shape[1]
+    for before, last in itertools.pairwise(last_steps):
         steps = np.arange(before + 1, last + 1)
-        skills = np.concatenate([np.zeros((1, shown.shape[2]), np.bool_), shown[steps, env]])
-        changed = np.flatnonzero((skills[1:] != skills[:-1]).any(1))
-        yield Episode(steps * count + env, changed[changed + 1 < len(steps)])
+        shown = np.concatenate([np.zeros((1, skills.shape[2]), np.bool_), skills[steps, environment]])
+        changed = np.flatnonzero((shown[1:] != shown[:-1]).any(1))
+        unlocks = changed[changed + 1 < len(steps)]  # nothing is seen after the last step
+        yield Episode(steps * environments + environment, unlocks)
 
 
 class Window:
-    """Room for the rollouts between two distillations, as rows that stay where they are on the device."""
+    """The rollouts since the last distillation, as rows that stay at the same place on the device."""
 
-    def __init__(self, rollout: Rollout, most: int, before: int, choice: int) -> None:
-        """`most` rows at a time, and `before` steps that came before them."""
-        self.rollout = rollout
-        self.before = before
-        self.data = dict[str, Tensor]()
-        most += before * rollout.count
-        for name, tensor in rollout.rows().items():
+    def __init__(self, buffer: RolloutBuffer, new_rows: int, old_steps: int, distribution_size: int) -> None:
+        """Room for `new_rows` rows, and for `old_steps` steps from before the last distillation."""
+        self.buffer = buffer
+        self.max_old_steps = old_steps
+        self.data: dict[str, Tensor] = {}
+        rows = new_rows + old_steps * buffer.environments
+        for name, tensor in buffer.flatten().items():
             if name not in ("log_probs", "advantages"):
-                self.data[name] = torch.zeros(most, *tensor.shape[1:], dtype=tensor.dtype, device=tensor.device)
-        self.data["old"] = torch.zeros(most, choice, device=rollout.device)
+                self.data[name] = torch.zeros(rows, *tensor.shape[1:], dtype=tensor.dtype, device=tensor.device)
+        self.data["old_policy"] = torch.zeros(rows, distribution_size, device=buffer.device)
         self.clear()
 
     def clear(self) -> None:
         """Forget all rollouts."""
-        self.used = 0
-        self.known = 0
-        self.ended = list[NDArray[np.bool_]]()
-        self.shown = list[NDArray[np.bool_]]()
-
-    def turn(self) -> None:
-        """Keep what open episodes began in, `before` steps at most; what has ended has been told of."""
-        ended = np.concatenate(self.ended)
-        shown = np.concatenate(self.shown)
-        count = self.rollout.count
-        since = len(ended) - np.argmax(ended[::-1], axis=0).max(initial=0) - 1 if ended.any(0).all() else 0
-        first = max(since, len(ended) - self.before)
-        for tensor in self.data.values():
-            tensor[: self.used - first * count] = tensor[first * count : self.used].clone()
-        self.used = self.used - first * count
-        self.known = len(ended) - first
-        self.ended = [ended[first:]]
-        self.shown = [shown[first:]]
+        self.used_rows = 0
+        self.old_steps = 0
+        self.ended: list[NDArray[np.bool_]] = []
+        self.skills: list[NDArray[np.bool_]] = []
 
     def add(self, steps: int) -> None:
-        """Take in what the rollout holds now."""
-        rows = steps * self.rollout.count
-        for name, tensor in self.rollout.rows().items():
+        """Copy the rollout that the buffer holds now."""
+        rows = steps * self.buffer.environments
+        for name, tensor in self.buffer.flatten().items():
             if name in self.data:
-                self.data[name][self.used : self.used + rows] = tensor[:rows]
-        self.used += rows
-        self.ended.append(self.rollout.ended[:steps].copy())
-        self.shown.append(self.rollout.shown[:steps].copy())
+                self.data[name][self.used_rows : self.used_rows + rows] = tensor[:rows]
+        self.used_rows += rows
+        self.ended.append(self.buffer.ended[:steps].copy())
+        self.skills.append(self.buffer.skills[:steps].copy())
 
-    def told(self) -> list[Episode]:
-        """Whole episodes with unlocks that have ended since the last turn."""
+    def new_episodes(self) -> list[Episode]:
+        """Whole episodes with unlocks that have ended since the last distillation."""
         ended = np.concatenate(self.ended)
-        shown = np.concatenate(self.shown)
-        new = self.known * self.rollout.count
-        found = (one for env in range(ended.shape[1]) for one in episodes(ended, shown, env))
-        return [one for one in found if len(one.goals) and one.rows[-1] >= new]
+        skills = np.concatenate(self.skills)
+        first_new_row = self.old_steps * self.buffer.environments
+        found: list[Episode] = []
+        for environment in range(ended.shape[1]):
+            for episode in find_episodes(ended, skills, environment):
+                if len(episode.unlocks) and episode.rows[-1] >= first_new_row:
+                    found.append(episode)
+        return found
 
-    def seen(self, rows: Tensor) -> Observations:
+    def start_next(self) -> None:
+        """After a distillation: keep only what the unfinished episodes began in, at most `max_old_steps` steps."""
+        ended = np.concatenate(self.ended)
+        skills = np.concatenate(self.skills)
+        environments = self.buffer.environments
+        first = 0
+        if ended.any(0).all():
+            steps_since_end = np.argmax(ended[::-1], axis=0)
+            first = len(ended) - steps_since_end.max(initial=0) - 1
+        first = max(first, len(ended) - self.max_old_steps)
+        first_row = first * environments
+        for tensor in self.data.values():
+            tensor[: self.used_rows - first_row] = tensor[first_row : self.used_rows].clone()
+        self.used_rows -= first_row
+        self.old_steps = len(ended) - first
+        self.ended = [ended[first:]]
+        self.skills = [skills[first:]]
+
+    def observations(self, rows: Tensor) -> Observations:
         """Observations of some rows."""
-        return {n.removeprefix("seen."): picked(t, rows) for n, t in self.data.items() if n.startswith("seen.")}
+        prefix = "observations."
+        found: dict[str, Tensor] = {}
+        for name, tensor in self.data.items():
+            if name.startswith(prefix):
+                found[name.removeprefix(prefix)] = select_rows(tensor, rows)
+        return found
 
 
-def capacity(every: int, steps: int, count: int) -> int:
-    """Rows that no window exceeds if distillations are spread evenly over a practice, about `every` rollouts apart.
+def capacity(distill_every: int, steps: int, environments: int) -> int:
+    """Rows that no window exceeds if distillations are spread evenly over a practice, `distill_every` rollouts apart.
 
-    At most 1.5 times as many come together (when a practice is too short for a second distillation), and together they
-    are at most one rollout longer than `steps` each, and a step each for what does not divide.
+    At most 1.5 times as many rollouts come together (when a practice is too short for a second distillation). Together
+    they are at most one rollout longer than `steps` each, and one step each for what does not divide.
     """
-    rollouts = -(-3 * every // 2)
-    return ((rollouts + 1) * steps + rollouts) * count
+    rollouts = -(-3 * distill_every // 2)
+    return ((rollouts + 1) * steps + rollouts) * environments
 
 
-def lesson(rows: Rows, times: Rows, *pairs: Rows, size: int) -> Rows:
-    """What a step of learning takes, as lines of one array (7, size); what is filled up counts 0 times.
+def join_batch(rows: Indices, weights: Indices, pairs: Sequence[Indices], size: int) -> Indices:
+    """The indices of a step of learning as one array (7, size), padded with rows of weight 0.
 
-    Rows of the window; how often the policy is held at each; then for each comparison the places among the rows, from 1
-    on, of what is seen before and after an unlock (0: nothing is); of the right and the wrong answer; and a 1.
+    - the rows of the window, and the weight of each in what holds policy and values where they were;
+    - for each comparison the places among these rows, counted from 1, before and after an unlock (0 stands for zeros),
+      and then the places of the positive and of the negative;
+    - the weight of each comparison, 1.
     """
-    made = np.zeros((7, size), np.int64)
-    for line, part in zip(made, (rows, times, *pairs, np.ones_like(pairs[0])), strict=True):
-        line[: len(part)] = part
-    return made
+    batch = np.zeros((7, size), np.int64)
+    lines = [rows, weights, *pairs, np.ones_like(pairs[0])]
+    for target, line in zip(batch, lines, strict=True):
+        target[: len(line)] = line
+    return batch
 
 
-def matching(episode: Episode, held: Rows, mine: Rows, right: Rows, wrong: Rows, *, size: Size) -> Rows:
-    """Unlocks of an episode beside the same and other ones of other episodes; the policy is held at `held`."""
-    count = len(episode.goals)
-    rows = np.concatenate([*episode.ends, episode.rows[held]])
-    times = np.repeat([0, 1], [2 * count, len(held)])
-    return lesson(rows, times, 1 + mine, 1 + count + mine, right, wrong, size=size(len(rows)))
+def matching_batch(
+    episode: Episode, held: Indices, anchors: Indices, positives: Indices, negatives: Indices, pad_size: PadSize
+) -> Indices:
+    """Unlocks of an episode beside matching and other unlocks of other episodes; policy and values at `held` are held.
+
+    Anchors are unlocks of the episode by number, positives and negatives places among the unlocks of the caller.
+    """
+    count = len(episode.unlocks)
+    rows = np.concatenate([*episode.unlock_rows, episode.rows[held]])
+    weights = np.repeat([0, 1], [2 * count, len(held)])
+    return join_batch(rows, weights, (1 + anchors, 1 + count + anchors, positives, negatives), pad_size(len(rows)))
 
 
-def prediction(episode: Episode, chosen: Rows, other: Rows, *, size: Size) -> Rows:
-    """Steps of an episode and other ones beside the unlock that follows; each row is there once, however often used."""
-    count = len(chosen)
+def prediction_batch(episode: Episode, steps: Indices, others: Indices, pad_size: PadSize) -> Indices:
+    """Steps of an episode and other steps, beside the unlock that follows the first; each row is there only once."""
+    count = len(steps)
     last = len(episode.rows) - 1
-    wanted: Sequence[Any] = (chosen, other, episode.goals, [last], episode.goals + 1)
+    wanted: Sequence[Any] = (steps, others, episode.unlocks, [last], episode.unlocks + 1)
     used, places = np.unique(np.concatenate(wanted), return_inverse=True)
-    before, after = np.split(1 + places[2 * count :], [len(episode.goals) + 1])
-    following = episode.following[chosen]
-    times = np.bincount(places[: 2 * count], minlength=len(used))
-    pairs = before[following], np.append(after, 0)[following], places[:count], places[count : 2 * count]
-    return lesson(episode.rows[used], times, *pairs, size=size(len(used)))
+    weights = np.bincount(places[: 2 * count], minlength=len(used))
+    before, after = np.split(1 + places[2 * count :], [len(episode.unlocks) + 1])
+    after = np.append(after, 0)  # nothing is seen after the last row
+    next_unlock = episode.next_unlock[steps]
+    pairs = (before[next_unlock], after[next_unlock], places[:count], places[count : 2 * count])
+    return join_batch(episode.rows[used], weights, pairs, pad_size(len(used)))
+
+
+def chunks(indices: Indices, max_size: int) -> list[Indices]:
+    """Cut an array into neighbouring pieces of at most this size."""
+    return np.split(indices, range(max_size, len(indices), max_size))
+
+
+def pad(rows: Indices, size: int) -> Indices:
+    """Rows (..., n) to (..., size), padded with row 0."""
+    padded = np.zeros((*rows.shape[:-1], size), np.int64)
+    padded[..., : rows.shape[-1]] = rows
+    return padded

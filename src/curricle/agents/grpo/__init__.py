@@ -1,4 +1,4 @@
-"""A language model as an agent, trained by GRPO: `agent.py`, and what it stands on."""
+"""A language model as an agent, trained by GRPO. Read `agent.py`, then `trainer.py`."""
 
 from curricle.agents.grpo.agent import GRPO, GRPOOptions
 

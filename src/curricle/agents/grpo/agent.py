@@ -1,9 +1,14 @@
-"""GRPO: a language model that learns text tasks from its own tries (Shao et al. 2024), as in GenEnv.
+"""GRPO: a language model that learns text tasks from its own attempts (Shao et al. 2024), as in GenEnv.
 
-Any Hugging Face causal model, all weights or a LoRA adapter. Each task is tried `group_size` times; a try is as good as
-its reward is above the group's. The update is TRL's (`trainer.py`), the tries are ours (`rollouts.py`): they are the
-very rollouts that train and that the outcomes count. Tasks come from the designs in turn; with chance `replay_share` an
-old task of the pool `D_train` comes in between: it is practised and paid for, but counts for no design.
+    practise          step 2 and 3a of the loop; every update goes through these steps:
+      _draw_tasks       tasks of the designs in turn, or now and then an old one from the pool `D_train`
+      _roll_out         `group_size` attempts at each task (`rollouts.py`), judged by the world
+      GRPOTrainer       rewards, advantages inside each group, and the update by TRL (`trainer.py`)
+      _Practice         counts the attempts, and the pool keeps the best
+    measure           step 3b: attempts without updates
+
+Any Hugging Face causal model, all weights or a LoRA adapter. The attempts that train are those that the outcomes count.
+A task from the pool (`replay_share`) is practised and paid for, but counts for no design.
 """
 
 import itertools
@@ -13,27 +18,29 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from curricle.agent import Agent, Report
-from curricle.agents.grpo import sharding as sharing
+from curricle.agents.grpo import sharding
 from curricle.agents.grpo.imitation import imitate
-from curricle.agents.grpo.options import LearningOptions, check
-from curricle.agents.grpo.rollouts import FAULTS, Attempt, Counts, attempt
-from curricle.agents.grpo.trainer import Grpo, Slot, own_seed
-from curricle.errors import AgentError
+from curricle.agents.grpo.options import LearningOptions, check_settings, check_version
+from curricle.agents.grpo.rollouts import FAULTS, NO_DESIGN, Attempt, Counts, DesignTask, roll_out
+from curricle.errors import AgentError, needed
 from curricle.llm import pools
 from curricle.llm.generate.sampling import Kind, Reply, Sampler
-from curricle.llm.models.attention import unmended
 from curricle.llm.models.export import publish
+from curricle.llm.models.layers import original_attention
 from curricle.llm.models.model import CausalModel
 from curricle.records import Design, Outcome, Task
 from curricle.scale import ranks
 from curricle.seeds import derive, generator
 from curricle.tracking import checkpoint
 from curricle.world import TaskWorld, World
+
+if TYPE_CHECKING:
+    from curricle.agents.grpo.trainer import GRPOTrainer
 
 LOG = logging.getLogger("curricle")
 
@@ -82,118 +89,235 @@ class GRPO(Agent):
             raise AgentError(
                 f"{self.id} answers text tasks, but {world.id} is a world of simulators; choose another agent"
             )
-        self.tasks = world
+        self.task_world = world
         o = self.options
-        sharing.refuse(o, o.imitation_updates)
-        check(o.trl, o.sampler == "trl")
-        self.number = ranks.enlisted()
-        self.causal = CausalModel(o, self.id, seed, shared=True, sharded=sharing.parted(o))
+        sharding.check(o, o.imitation_updates)
+        check_version()
+        check_settings(o.trl, o.sampler == "trl")
+        self.agent_number = ranks.register_agent()
+        self.causal = CausalModel(o, self.id, seed, shared=True, sharded=sharding.is_sharded(o))
         if o.max_tokens >= self.causal.context:
             raise AgentError(
                 f"max_tokens = {o.max_tokens} leaves no room for a task: {o.model!r} looks at {self.causal.context} "
                 "tokens in all; lower [agent] max_tokens"
             )
+        self._trainer: GRPOTrainer | None = None
+        if self.causal.sharded:  # it shards the model, before anything is loaded
+            self._make_trainer()
         kind: Kind = "auto" if o.sampler == "trl" else o.sampler
-        self.grpo = Grpo(self.causal, o, self._rollout)
         self.sampler = Sampler(self.causal, kind, o.sample_batch)
         self.pool: dict[str, pools.Row] = {}
-        self.warmed = 0  # updates by imitation so far
-        self.turn = (0, 0)  # which designs were last practised, and how many tasks they were handed since they came
-        # of the running practice
-        self._seed = 0
-        self._batches = 0
-        self._remarks = set[str]()
+        self.imitated = 0  # updates by imitation so far
+        self._designs_key = 0  # which designs were practised last,
+        self._turns_taken = 0  # and how many tasks were drawn from them
+        self._practice_seed = 0
+        self._rollouts = 0  # rollouts of the running practice so far
+        self._warned = set[str]()
+
+    @property
+    def trainer(self) -> "GRPOTrainer":
+        """The trainer, made when it is first needed."""
+        return self._make_trainer() if self._trainer is None else self._trainer
+
+    def _make_trainer(self) -> "GRPOTrainer":
+        needed("trl")
+        from curricle.agents.grpo.trainer import GRPOTrainer
+
+        self._trainer = GRPOTrainer(self.causal, self.options, self._roll_out)
+        return self._trainer
+
+    # -- practice ------------------------------------------------------------------------------------------------------
 
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
-        """Try, compare, update; as many whole updates as cover the budget."""
-        ranks.ask(self.number, "practise", designs=list(designs), budget=budget, seed=seed, report=_unheard)
-        self._warm_up(report)
-        counts = Counts(self.tasks, designs)
-        width = self.grpo.width
-        self._seed = seed
-        self._batches = 0
-        done = 0
-        turns = 0
-        cut_off = 0
-        uneven = False
-        known = derive(0, *(design.to_json() for design in designs))
-        first = 0
-        if known == self.turn[0]:  # the next part of a practice: the designs go on by turns where they stood
-            first = self.turn[1]
-
-        def watch(step: int, fresh: Sequence[Attempt], figures: Mapping[str, float]) -> None:
-            nonlocal done, turns, uneven, cut_off
-            groups = [fresh[i : i + self.options.group_size] for i in range(0, len(fresh), self.options.group_size)]
-            for group in groups:
-                self._keep(group, designs)
-                uneven |= len({one.verdict.reward for one in group}) > 1
-                for one in group:
-                    if one.owner >= 0:
-                        counts.add(one)
-            turns += sum(group[0].owner >= 0 for group in groups)
-            done = done + len(fresh)
-            cut_off = cut_off + sum(one.fault == "endless" for one in fresh)
-            if fresh and all(one.fault == "endless" for one in fresh):  # a second pass over them brings no new ones
-                cut = "%s: all %d answers of an update ran into max_tokens = %d, and such earn nothing; raise it, or "
-                self._remark(
-                    "endless", cut + "let it imitate first (imitation_updates)", len(fresh), self.options.max_tokens
-                )
-            report(min(done, budget), _figures(groups) | {f"practice/{name}": figures[name] for name in figures})
-
-        if budget % width:
-            odd = "%s: %d rollouts are asked for, but an update takes group_size * tasks_per_update = %d: %d are made"
-            self._remark("odd", odd, budget, width, math.ceil(budget / width) * width)
-        if budget:
-            self.grpo.run(self._slots(designs, seed, first), math.ceil(budget / width), derive(seed, "trainer"), watch)
-        if done and not uneven and "endless" not in self._remarks:
-            alike = "%s: in none of %d tasks did rewards of tries differ, so nothing was learnt from them; "
-            if 2 * cut_off > done:
-                advice = f"{cut_off} of {done} answers ran into max_tokens = {self.options.max_tokens}: raise it, or "
-            else:
-                advice = "make the original easier, raise group_size, or "
-            self._remark(
-                "even", alike + advice + "let it imitate first (imitation_updates)", done // self.options.group_size
+        """Make as many whole updates as cover the budget."""
+        arguments = {"designs": list(designs), "budget": budget, "seed": seed, "report": _ignore}
+        ranks.call_followers(self.agent_number, "practise", **arguments)
+        self._imitate(report)
+        self._practice_seed = seed
+        self._rollouts = 0
+        rows = self.options.rollouts_per_update
+        updates = math.ceil(budget / rows)
+        if budget % rows:
+            self._warn_once(
+                "budget",
+                f"{budget} rollouts are asked for, but an update takes group_size * tasks_per_update = {rows}: "
+                f"{updates * rows} are made",
             )
-        self.turn = (known, first + turns)
-        for number in range(first, first + done // self.options.group_size):  # old tasks are paid for by all
-            counts.spent[number % len(designs)] += self.options.group_size
-        return counts.outcomes()
+        designs_key = derive(0, *(design.to_json() for design in designs))
+        first_turn = 0
+        if designs_key == self._designs_key:  # the next part of a practice goes on with the design whose turn it is
+            first_turn = self._turns_taken
+        practice = _Practice(self, designs, budget, report)
+        if budget:
+            tasks = self._draw_tasks(designs, seed, first_turn)
+            self.trainer.run(tasks, updates, derive(seed, "trainer"), practice.add_update)
+        self._warn_without_signal(practice)
+        self._designs_key = designs_key
+        self._turns_taken = first_turn + practice.turns
+        return practice.outcomes(first_turn)
+
+    def _draw_tasks(self, designs: Sequence[Design], seed: int, first_turn: int) -> Iterator[DesignTask]:
+        """Yield tasks without end: of each design in turn, from a turn on, or now and then one from the pool."""
+        settings = [self.task_world.setting(design.setting) for design in designs]
+        turn = first_turn
+        for number in itertools.count():
+            rng = generator(seed, "replay", number)
+            if self.pool and rng.random() < self.options.replay_share:
+                rows = list(self.pool.values())
+                yield DesignTask(rows[int(rng.integers(len(rows)))].task, NO_DESIGN)  # takes no design's turn
+            else:
+                design = turn % len(designs)
+                (task,) = self.task_world.draw(settings[design], 1, derive(seed, "task", number))
+                yield DesignTask(task, design)
+                turn += 1
+
+    def _roll_out(self, tasks: Sequence[DesignTask]) -> list[Attempt]:
+        """Attempt the tasks of one update, all groups at once; of several ranks each attempts its share."""
+        o = self.options
+        seed = ranks.rank_seed(derive(self._practice_seed, "rollout", self._rollouts))
+        self._rollouts += 1
+        if o.sampler != "trl":
+            self.sampler.refresh()
+        attempts = roll_out(self.task_world, tasks, self.causal, self._sample, o.max_tokens, o.max_turns, seed)
+        while o.sampler == "trl" and self._sample_by_trl([]) is not None:
+            pass  # other ranks are still in conversation, and TRL samples for all at once
+        return attempts
+
+    def _sample(self, prompts: Sequence[list[int]], seed: int) -> list[Reply]:
+        """Sample the next replies of practice."""
+        o = self.options
+        if o.sampler == "trl":
+            return self._sample_by_trl(prompts) or []
+        return self.sampler.sample(prompts, max_tokens=o.max_tokens, temperature=o.temperature, seed=seed)
+
+    def _sample_by_trl(self, prompts: Sequence[list[int]]) -> list[Reply] | None:
+        """Sample by TRL, which wants equally many prompts of every rank, so some get fillers; None: no rank has any."""
+        most = max(ranks.all_gather(len(prompts)))
+        if not most:
+            return None
+        fillers = [[self.causal.ends[0]]] * (most - len(prompts))
+        continuous = self.options.trl.get("use_transformers_continuous_batching")
+        with original_attention(self.causal.model) if continuous else nullcontext():
+            replies, _ = self.trainer._generate_single_turn([*prompts, *fillers], None, {}, 1)
+        return [Reply(list(ids), bool(ids) and ids[-1] in self.causal.ends) for ids in replies[: len(prompts)]]
+
+    def _imitate(self, report: Report = lambda done, metrics: None) -> None:
+        """Imitate solutions, before anything else is asked of the agent; costs no budget.
+
+        Of several ranks all do the same. GPUs may differ in the last bits, so all take over the leader's result.
+        """
+        o = self.options
+        if self.imitated >= o.imitation_updates:
+            return
+        original = self.task_world.setting(self.task_world.unaltered().setting)
+        (group,) = self.causal.optimizer.param_groups
+        group["lr"] = o.imitation_learning_rate or o.learning_rate
+        while self.imitated < o.imitation_updates:
+            tasks = self.task_world.draw(original, o.imitation_tasks, derive(self.seed, "warm", self.imitated))
+            loss = imitate(self.task_world, tasks, self.causal, o.max_tokens, o.max_turns, o.microbatch_size)
+            self.imitated += 1
+            report(0, {"practice/warmed": float(self.imitated), "practice/warm_loss": loss})
+        group["lr"] = o.learning_rate
+        self.causal.make_initial()
+        if ranks.count() > 1:
+            self.causal.restore(self.causal.arrays(), Path())
+
+    def _keep(self, group: Sequence[Attempt], designs: Sequence[Design]) -> None:
+        """Put a task into the pool if one of its attempts is valid: it ended, was judged, and kept to its form."""
+        valid = [one for one in group if not one.fault and one.verdict.valid]
+        if not valid or not self.options.pool_size:
+            return
+        best = max(valid, key=lambda one: one.verdict.reward)
+        task = group[0].task
+        key = _task_key(task)
+        row = self.pool.get(key)
+        if row is None:
+            by = designs[best.design].by if best.design != NO_DESIGN else ""
+            new = {"id": task.id, "attempts": 0, "successes": 0, "reward": -1.0, "by": by}
+            row = pools.Row(source=self.world.id, prompt=task.prompt, skill=task.skill, truth=task.gold, info=new)
+        info = dict[str, Any](row.info)
+        info["attempts"] += len(group)
+        info["successes"] += sum(bool(one.shown) for one in group)
+        if best.verdict.reward > info["reward"]:
+            *before, last = best.transcript  # a valid attempt ends with the agent's own words
+            better = {"completion": last.content, "before": tuple(before), "weight": best.verdict.reward}
+            row = row.model_copy(update=better)
+            info["reward"] = best.verdict.reward
+        self.pool[key] = row.model_copy(update={"info": info})
+        while len(self.pool) > self.options.pool_size:
+            del self.pool[next(iter(self.pool))]
+
+    def _warn_without_signal(self, practice: "_Practice") -> None:
+        """Warn where all groups were all right or all wrong, so that every advantage was 0."""
+        if not practice.done or practice.rewards_differed or "endless" in self._warned:
+            return
+        advice = "make the original easier, raise group_size, or "
+        if 2 * practice.endless > practice.done:
+            limit = f"max_tokens = {self.options.max_tokens}"
+            advice = f"{practice.endless} of {practice.done} answers ran into {limit}: raise it, or "
+        tasks = practice.done // self.options.group_size
+        self._warn_once(
+            "no signal",
+            f"in none of {tasks} tasks did the rewards of attempts differ, so nothing was learnt from them; {advice}"
+            "let it imitate first (imitation_updates)",
+        )
+
+    def _warn_once(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            LOG.warning("%s: %s", self.id, message)
+            self._warned.add(kind)
+
+    # -- tests ---------------------------------------------------------------------------------------------------------
 
     def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
-        """Answer without learning; sampled tests are drawn design by design, so that a seed alone decides them."""
-        ranks.ask(self.number, "measure", designs=list(designs), seeds=list(seeds), episodes=episodes)
-        self._warm_up()
+        """Attempt tasks without learning; sampled tests go design by design, so that a seed alone decides them."""
+        arguments = {"designs": list(designs), "seeds": list(seeds), "episodes": episodes}
+        ranks.call_followers(self.agent_number, "measure", **arguments)
+        self._imitate()
         o = self.options
-        drawn = list[list[Slot]]()
+        batches = list[tuple[list[DesignTask], int]]()
         for number, (design, seed) in enumerate(zip(designs, seeds, strict=True)):
-            tasks = self.tasks.draw(self.tasks.setting(design.setting), episodes, seed)
-            drawn.append([(task, number) for task in tasks])
-        counts = Counts(self.tasks, designs)
+            drawn = self.task_world.draw(self.task_world.setting(design.setting), episodes, seed)
+            batches.append(([DesignTask(task, number) for task in drawn], seed))
+        if not o.test_temperature:
+            batches = _shares([one for in_design, _ in batches for one in in_design])
         self.sampler.refresh()
-        batches = list(zip(drawn, seeds, strict=True)) if o.test_temperature else _parts([s for d in drawn for s in d])
 
-        def speak(prompts: Sequence[list[int]], seed: int) -> list[Reply]:
-            return self.sampler.sample(prompts, most=o.max_tokens, temperature=o.test_temperature, seed=seed)
+        def sample(prompts: Sequence[list[int]], seed: int) -> list[Reply]:
+            return self.sampler.sample(prompts, max_tokens=o.max_tokens, temperature=o.test_temperature, seed=seed)
 
-        made = {
-            number: attempt(self.tasks, slots, self.causal, speak, o.max_tokens, o.max_turns, derive(seed, "measure"))
-            for number, (slots, seed) in enumerate(batches)
-            if number % ranks.count() == ranks.number()
-        }
-        every = {number: part for rank in ranks.gathered(made) for number, part in rank.items()}
-        for one in (one for number in sorted(every) for one in every[number]):
-            counts.add(one)
-            counts.spent[one.owner] += 1
+        own = dict[int, list[Attempt]]()
+        for number, (tasks, seed) in enumerate(batches):
+            if number % ranks.count() == ranks.number():
+                test_seed = derive(seed, "measure")
+                own[number] = roll_out(
+                    self.task_world, tasks, self.causal, sample, o.max_tokens, o.max_turns, test_seed
+                )
+        attempts = dict[int, list[Attempt]]()
+        for of_rank in ranks.all_gather(own):
+            attempts |= of_rank
+        counts = Counts(self.task_world, designs)
+        for number in sorted(attempts):
+            for one in attempts[number]:
+                counts.add(one)
+                counts.spent[one.design] += 1
         return counts.outcomes()
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def save(self, folder: Path) -> None:
         """Write what is trained, its optimiser and the pool."""
-        ranks.ask(self.number, "save", folder=folder)
-        about = {"world": self.world.id, "model": self.options.model}
+        ranks.call_followers(self.agent_number, "save", folder=folder)
         arrays = self.causal.arrays()
         if ranks.number():
             return
-        checkpoint.write(folder, arrays, {**about, "warmed": self.warmed, "turn": list(self.turn)})
+        state: dict[str, JsonValue] = {
+            "world": self.world.id,
+            "model": self.options.model,
+            "warmed": self.imitated,
+            "turn": [self._designs_key, self._turns_taken],
+        }
+        checkpoint.write(folder, arrays, state)
         pools.write(folder / pools.TRAIN, list(self.pool.values()))
 
     def publish(self, folder: Path, merged: bool) -> None:
@@ -201,142 +325,96 @@ class GRPO(Agent):
         publish(self.causal, folder, merged)
 
     def load(self, folder: Path) -> None:
-        """Read them; of several ranks only the leader does, and the others take over what learns."""
-        ranks.ask(self.number, "load", folder=folder)
+        """Read a checkpoint; of several ranks only the leader does, and the others take over what learns."""
+        ranks.call_followers(self.agent_number, "load", folder=folder)
         arrays, state = checkpoint.read(folder) if ranks.number() == 0 else ({}, {})
         self.causal.restore(arrays, folder)
-        known, handed = state.get("turn", (0, 0))
-        self.warmed, self.turn = ranks.told((int(state.get("warmed", 0)), (int(known), int(handed))))
+        key, turns = state.get("turn", (0, 0))
+        counters = (int(state.get("warmed", 0)), int(key), int(turns))
+        self.imitated, self._designs_key, self._turns_taken = ranks.broadcast(counters)
         if ranks.number() == 0:
             rows = pools.read(folder / pools.TRAIN)
-            self.pool = {_key(row.task): row for row in rows if row.source == self.world.id}  # it may come from another
-
-    def _warm_up(self, report: Report = lambda done, figures: None) -> None:
-        """Imitate, the first time anything is asked of it; part of its starting point, so it costs no budget.
-
-        Of several ranks all do the same; as GPUs may differ in the last bits, all take over the leader's in the end.
-        """
-        o = self.options
-        home = self.tasks.setting(self.tasks.unaltered().setting)
-        if self.warmed >= o.imitation_updates:
-            return
-        (group,) = self.causal.optimizer.param_groups
-        group["lr"] = o.imitation_learning_rate or o.learning_rate
-        while self.warmed < o.imitation_updates:
-            tasks = self.tasks.draw(home, o.imitation_tasks, derive(self.seed, "warm", self.warmed))
-            loss = imitate(self.tasks, tasks, self.causal, o.max_tokens, o.max_turns, o.microbatch_size)
-            self.warmed += 1
-            report(0, {"practice/warmed": float(self.warmed), "practice/warm_loss": loss})
-        group["lr"] = o.learning_rate
-        self.causal.begin()
-        if ranks.count() > 1:
-            self.causal.restore(self.causal.arrays(), Path())
-
-    def _remark(self, kind: str, words: str, *about: object) -> None:
-        """Say something once."""
-        if kind not in self._remarks:
-            LOG.warning(words, self.id, *about)
-            self._remarks.add(kind)
-
-    # -- practice ------------------------------------------------------------------------------------------------------
-
-    def _slots(self, designs: Sequence[Design], seed: int, first: int) -> Iterator[Slot]:
-        """Tasks without end: of each design in turn, from turn `first` on, or now and then an old one."""
-        settings = [self.tasks.setting(design.setting) for design in designs]
-        turn = first
-        for number in itertools.count():
-            rng = generator(seed, "replay", number)
-            owner = turn % len(designs)
-            if self.pool and rng.random() < self.options.replay_share:
-                known = list(self.pool.values())
-                yield known[int(rng.integers(len(known)))].task, -1  # nobody's turn: designs are tried equally often
-            else:
-                yield self.tasks.draw(settings[owner], 1, derive(seed, "task", number))[0], owner
-                turn += 1
-
-    def _rollout(self, slots: Sequence[Slot]) -> list[Attempt]:
-        """Try the tasks of one update, all groups at once; of several ranks each tries its share."""
-        o = self.options
-        seed = own_seed(derive(self._seed, "rollout", self._batches))
-        self._batches += 1
-        if o.sampler != "trl":
-            self.sampler.refresh()
-        tries = attempt(self.tasks, slots, self.causal, self._speak, o.max_tokens, o.max_turns, seed)
-        while o.sampler == "trl" and self._speak_by_trl([]) is not None:
-            pass  # other ranks are still in conversation, and TRL draws for all at once
-        return tries
-
-    def _speak(self, prompts: Sequence[list[int]], seed: int) -> list[Reply]:
-        o = self.options
-        if o.sampler == "trl":
-            return self._speak_by_trl(prompts) or []
-        return self.sampler.sample(prompts, most=o.max_tokens, temperature=o.temperature, seed=seed)
-
-    def _speak_by_trl(self, prompts: Sequence[list[int]]) -> list[Reply] | None:
-        """TRL wants equally many prompts of every rank, so some are drawn for nothing; None: nobody has any."""
-        most = max(ranks.gathered(len(prompts)))
-        if not most:
-            return None
-        filler = [[self.causal.ends[0]]] * (most - len(prompts))
-        batched = self.options.trl.get("use_transformers_continuous_batching")  # it knows attention by name
-        with unmended(self.causal.model) if batched else nullcontext():
-            ids, _ = self.grpo.trainer._generate_single_turn([*prompts, *filler], None, {}, 1)
-        return [Reply(list(one), bool(one) and one[-1] in self.causal.ends) for one in ids[: len(prompts)]]
-
-    def _keep(self, group: Sequence[Attempt], designs: Sequence[Design]) -> None:
-        """Let a task into the pool if one of its traces is valid: it ended, could be judged, and kept to its form."""
-        valid = [one for one in group if not one.fault and one.verdict.valid]
-        if not valid or not self.options.pool_size:
-            return
-        best = max(valid, key=lambda one: one.verdict.reward)
-        task = group[0].task
-        key = _key(task)
-        solved = sum(bool(one.shown) for one in group)
-        row = self.pool.get(key)
-        if row is None:
-            by = designs[best.owner].by if best.owner >= 0 else ""
-            info = {"id": task.id, "attempts": 0, "successes": 0, "reward": -1.0, "by": by}
-            row = pools.Row(source=self.world.id, prompt=task.prompt, skill=task.skill, truth=task.gold, info=info)
-        info = {**row.info, "attempts": row.info["attempts"] + len(group), "successes": row.info["successes"] + solved}
-        if best.verdict.reward > row.info["reward"]:
-            *before, last = best.transcript  # a valid trace ends with the agent's own words
-            said = {"completion": last.content, "before": tuple(before), "weight": best.verdict.reward}
-            row = row.model_copy(update=said)
-            info["reward"] = best.verdict.reward
-        self.pool[key] = row.model_copy(update={"info": info})
-        while len(self.pool) > self.options.pool_size:
-            del self.pool[next(iter(self.pool))]
+            # a checkpoint of another world may be begun from; its tasks could not be judged here
+            self.pool = {_task_key(row.task): row for row in rows if row.source == self.world.id}
 
 
-def _unheard(done: int, metrics: Mapping[str, float]) -> None:
-    """A report of a rank that does not lead."""
+class _Practice:
+    """What one call of `practise` has done so far."""
+
+    def __init__(self, agent: GRPO, designs: Sequence[Design], budget: int, report: Report) -> None:
+        self.agent = agent
+        self.designs = designs
+        self.budget = budget
+        self.report = report
+        self.counts = Counts(agent.task_world, designs)
+        self.done = 0  # attempts
+        self.turns = 0  # groups that counted for a design
+        self.endless = 0  # attempts that ran into the token limit
+        self.rewards_differed = False  # inside any group
+
+    def add_update(self, update: int, attempts: Sequence[Attempt], metrics: Mapping[str, float]) -> None:
+        """Count the attempts of an update, keep the best, and report; a second update from the same has none."""
+        size = self.agent.options.group_size
+        groups = [attempts[start : start + size] for start in range(0, len(attempts), size)]
+        for group in groups:
+            self.agent._keep(group, self.designs)
+            if len({one.verdict.reward for one in group}) > 1:
+                self.rewards_differed = True
+            if group[0].design != NO_DESIGN:
+                self.turns += 1
+                for one in group:
+                    self.counts.add(one)
+        endless = sum(one.fault == "endless" for one in attempts)
+        self.done += len(attempts)
+        self.endless += endless
+        if attempts and endless == len(attempts):
+            limit = f"max_tokens = {self.agent.options.max_tokens}"
+            self.agent._warn_once(
+                "endless",
+                f"all {len(attempts)} answers of an update ran into {limit}, and such earn nothing; raise it, or let "
+                "it imitate first (imitation_updates)",
+            )
+        practice = {f"practice/{name}": value for name, value in metrics.items()}
+        self.report(min(self.done, self.budget), _attempt_metrics(groups) | practice)
+
+    def outcomes(self, first_turn: int) -> list[Outcome]:
+        """Return one outcome a design; all designs pay for tasks from the pool."""
+        size = self.agent.options.group_size
+        for number in range(first_turn, first_turn + self.done // size):
+            self.counts.spent[number % len(self.designs)] += size
+        return self.counts.outcomes()
 
 
-def _parts(slots: list[Slot]) -> list[tuple[list[Slot], int]]:
-    """Tasks shared out over the ranks, each share with a seed: they are answered greedily, so it decides nothing."""
-    size = max(1, -(-len(slots) // ranks.count()))
-    return [(slots[start : start + size], 0) for start in range(0, len(slots), size)]
+def _ignore(done: int, metrics: Mapping[str, float]) -> None:
+    """Report of the ranks that do not lead."""
 
 
-def _key(task: Task) -> str:
-    """Equal for tasks that ask the same and take the same answer, in whatever order its fields stand."""
+def _shares(tasks: list[DesignTask]) -> list[tuple[list[DesignTask], int]]:
+    """Divide tasks over the ranks, each share with a seed; they are answered greedily, so the seed decides nothing."""
+    size = max(1, -(-len(tasks) // ranks.count()))
+    return [(tasks[start : start + size], 0) for start in range(0, len(tasks), size)]
+
+
+def _task_key(task: Task) -> str:
+    """Return a key that is equal for tasks with the same prompt and answer, in whatever order their fields stand."""
     return json.dumps(task.model_copy(update={"id": ""}).model_dump(mode="json"), sort_keys=True)
 
 
-def _figures(groups: Sequence[Sequence[Attempt]]) -> dict[str, float]:
-    """What one update's attempts look like."""
-    every = [one for group in groups for one in group]
-    if not every:
+def _attempt_metrics(groups: Sequence[Sequence[Attempt]]) -> dict[str, float]:
+    """Return metrics of one update's attempts."""
+    attempts = [one for group in groups for one in group]
+    count = len(attempts)
+    if not count:
         return {}
     rates = [sum(bool(one.shown) for one in group) / len(group) for group in groups]
-    faults = {f"practice/{fault}": sum(one.fault == fault for one in every) / len(every) for fault in FAULTS}
-    strange = sum(not one.fault and not one.verdict.valid for one in every)
-    return faults | {
-        "practice/malformed": strange / len(every),
+    malformed = sum(not one.fault and not one.verdict.valid for one in attempts)
+    metrics = {f"practice/{fault}": sum(one.fault == fault for one in attempts) / count for fault in FAULTS}
+    return metrics | {
+        "practice/malformed": malformed / count,
         "practice/success": sum(rates) / len(rates),
         "practice/solved": sum(rate == 1 for rate in rates) / len(rates),
         "practice/unsolved": sum(rate == 0 for rate in rates) / len(rates),
-        "practice/reward": sum(one.verdict.reward for one in every) / len(every),
-        "practice/tokens": sum(one.length for one in every) / len(every),
-        "practice/turns": sum(len(one.turns) for one in every) / len(every),
+        "practice/reward": sum(one.verdict.reward for one in attempts) / count,
+        "practice/tokens": sum(one.length for one in attempts) / count,
+        "practice/turns": sum(len(one.turns) for one in attempts) / count,
     }

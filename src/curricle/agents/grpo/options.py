@@ -1,23 +1,24 @@
-"""Settings: how our options become TRL's GRPOConfig, and which of TRL's own a user may add (`agent.trl`).
+"""Options: those of GRPO, how they become TRL's GRPOConfig, and what a user may add to it (`agent.trl`).
 
-A setting of TRL's that one of ours decides is refused and ours is named: both at once would contradict each other
-without a word. What TRL itself refuses is told as such, with the settings that were added.
+A setting of TRL that one of our options decides is refused, and the message names our option.
 """
 
 import copy
-import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import importlib.metadata
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from curricle.errors import AgentError, nearest
-from curricle.llm.extras import needed
-from curricle.llm.models.model import CausalOptions
+from curricle.errors import AgentError, nearest, needed
+from curricle.llm.models.loading import CausalOptions
 from curricle.records import Frozen, FrozenMap
 from curricle.scale import ranks
+
+TESTED_TRL = (1, 16)
+"""The minor version of TRL that is tested; `pyproject.toml` asks for the same."""
 
 
 class LearningOptions(CausalOptions):
@@ -38,8 +39,8 @@ class LearningOptions(CausalOptions):
         8, ge=1, description="Rollouts that go through the network at a time, on average; memory against speed."
     )
     iterations: int = Field(1, ge=1, description="Updates made from the same rollouts.")
-    clip: float = Field(0.2, gt=0, description="How far the odds of a token may move in one update.")
-    kl_coef: float = Field(1e-3, ge=0, description="Weight of the KL divergence from the model it began as.")
+    clip: float = Field(0.2, gt=0, description="How far the probability ratio of a token may move in one update.")
+    kl_coef: float = Field(1e-3, ge=0, description="Weight of the KL divergence from the initial model.")
     entropy_coef: float = Field(1e-3, ge=0, description="Weight of the entropy bonus.")
     step_weight: float = Field(0.0, ge=0, description="Weight of advantages by turn (GiGPO); 0: none.")
     step_discount: float = Field(0.95, gt=0, le=1, description="Discount of a turn's return, by the turns after it.")
@@ -49,6 +50,11 @@ class LearningOptions(CausalOptions):
         Frozen(),
         description="More settings of TRL's GRPOConfig: fsdp, use_vllm, gradient_checkpointing, ...",
     )
+
+    @property
+    def rollouts_per_update(self) -> int:
+        """Rollouts of one update, over all ranks."""
+        return self.group_size * self.tasks_per_update
 
 
 OURS = {
@@ -72,65 +78,89 @@ OURS = {
     "seed": "seed",
     "report_to": "[log]",
 }
-"""Settings of TRL's, and the option that decides each."""
+"""Settings of TRL, and the option that decides each."""
 FIXED = (
-    *("output_dir", "shuffle_dataset", "remove_unused_columns", "logging_steps", "logging_strategy", "data_seed"),
-    *("logging_nan_inf_filter", "optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "sync_ref_model"),
-    *("vllm_importance_sampling_correction", "ds3_gather_for_generation"),
+    "output_dir",
+    "shuffle_dataset",
+    "remove_unused_columns",
+    "logging_steps",
+    "logging_strategy",
+    "data_seed",
+    "logging_nan_inf_filter",
+    "optim",
+    "optim_args",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "sync_ref_model",
+    "vllm_importance_sampling_correction",
+    "ds3_gather_for_generation",
 )
-"""Those that must be as they are: tasks come by turns, each update is counted, a run resumes exactly."""
-DRAWING = (
-    *("use_vllm", "top_p", "top_k", "min_p", "repetition_penalty", "generation_kwargs", "cache_implementation"),
-    *("use_transformers_paged", "use_transformers_continuous_batching", "transformers_continuous_batching_config"),
+"""Settings that nobody may change: designs take turns, every update is counted, and a run resumes exactly."""
+SAMPLING = (
+    "use_vllm",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "generation_kwargs",
+    "cache_implementation",
+    "use_transformers_paged",
+    "use_transformers_continuous_batching",
+    "transformers_continuous_batching_config",
 )
-"""Those that say how TRL draws replies, beside all that begin with vllm_."""
+"""Settings of how TRL samples replies, beside all that begin with vllm_."""
 
 
-def check(added: Mapping[str, Any], drawn_by_trl: bool) -> None:
-    """Refuse settings that would do nothing, or break what ours do."""
+def check_settings(added: Mapping[str, Any], sampled_by_trl: bool) -> None:
+    """Refuse settings of TRL that would do nothing, or contradict our options."""
     for name, value in added.items():
         given = f"trl = {{{name!r}: {value!r}}}"
         if name in OURS:
             raise AgentError(f"{given} is decided by an option of ours; set {OURS[name]} instead")
         if name in FIXED:
             raise AgentError(f"{given} cannot be changed here; leave it out")
-        if name not in (known := sorted(needed("trl").GRPOConfig.__dataclass_fields__)):
+        known = sorted(needed("trl").GRPOConfig.__dataclass_fields__)
+        if name not in known:
             raise AgentError(f"{given} is no setting of TRL's GRPOConfig, {nearest(name, known)}")
-        if (name in DRAWING or name.startswith("vllm_")) and not drawn_by_trl:
+        if (name in SAMPLING or name.startswith("vllm_")) and not sampled_by_trl:
             raise AgentError(f"{given} is for replies that TRL draws; set [agent] sampler = 'trl' as well")
 
 
-@contextmanager
-def refusals(trl: Any, options: LearningOptions) -> Iterator[None]:
-    """Put what TRL refuses, now or when it first computes, into words; errors of rollouts stay what they are."""
+def check_version() -> None:
+    """Refuse an untested version of TRL: `trainer.py` overrides private methods, which change without notice."""
     try:
-        yield
-    except (ImportError, ValueError, TypeError) as error:
-        names = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
-        ours = [name for name in names if name.startswith("curricle.")]
-        if not options.trl or ours[-1] not in (__name__, "curricle.agents.grpo.trainer"):
-            raise
-        words = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise AgentError(f"TRL {trl.__version__} refuses trl = {dict(options.trl)}: {words}") from error
+        version = importlib.metadata.version("trl")
+    except importlib.metadata.PackageNotFoundError:
+        return  # whoever needs it says how to get it
+    installed = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if installed != TESTED_TRL:
+        major, minor = TESTED_TRL
+        raise AgentError(
+            f"TRL {version} is installed, but this agent overrides private methods of TRL and is tested with "
+            f"{major}.{minor} only: pip install 'trl>={major}.{minor},<{major}.{minor + 1}'"
+        )
 
 
-def config(trl: Any, options: LearningOptions, on_gpu: bool, folder: Path) -> Any:
-    """TRL's configuration."""
-    width = options.group_size * options.tasks_per_update
-    share = width // ranks.count()
-    micro = next(m for m in range(min(options.microbatch_size, share), 0, -1) if share % m == 0)
+def make_config(options: LearningOptions, on_gpu: bool, folder: Path) -> Any:
+    """Return TRL's configuration."""
+    rows = options.rollouts_per_update
+    rows_of_rank = rows // ranks.count()
+    microbatch = min(options.microbatch_size, rows_of_rank)
+    while rows_of_rank % microbatch:
+        microbatch -= 1
     settings: dict[str, Any] = {
         "output_dir": str(folder),
-        "per_device_train_batch_size": micro,
-        "gradient_accumulation_steps": share // micro,
-        "generation_batch_size": width,
+        "per_device_train_batch_size": microbatch,
+        "gradient_accumulation_steps": rows_of_rank // microbatch,
+        "generation_batch_size": rows,
         "num_generations": options.group_size,
         "num_iterations": options.iterations,
         "max_completion_length": options.max_tokens,
         "temperature": options.temperature,
-        "loss_type": "dapo",  # all tokens weigh the same; with a mean a reply ("grpo") short ones drown the others
+        "loss_type": "dapo",  # all tokens weigh the same; with a mean a reply ("grpo") short ones dominate
         "epsilon": options.clip,
-        "beta": 0.0,  # set together with its reference, see trainer.py
+        "beta": 0.0,  # trainer.py sets it together with the reference
         "entropy_coef": options.entropy_coef,
         "learning_rate": options.learning_rate,
         "lr_scheduler_type": "constant",
@@ -148,6 +178,7 @@ def config(trl: Any, options: LearningOptions, on_gpu: bool, folder: Path) -> An
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
         "ddp_find_unused_parameters": False,
-        "vllm_importance_sampling_correction": False,  # needs a server's odds of every token, the world's included
+        "vllm_importance_sampling_correction": False,  # needs vLLM's log-probabilities of every token, also the world's
     }
-    return trl.GRPOConfig(**(settings | copy.deepcopy(dict(options.trl))))  # it changes what it is given
+    added = copy.deepcopy(dict(options.trl))  # TRL changes what it is given
+    return needed("trl").GRPOConfig(**(settings | added))

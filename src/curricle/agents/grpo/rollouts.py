@@ -1,9 +1,9 @@
-"""Attempts: an agent's tries at text tasks, turn by turn and many at once, and what they add up to.
+"""Rollouts: an agent's attempts at text tasks, many at once and turn by turn, and their sums.
 
-In: tasks, each with the design it belongs to, and a sampler. Out: for every try its tokens, which of them the agent
-said itself (the world's turns are masked from the loss), the verifier's verdict, and what is wrong with it, if so.
-A response is judged as it is; the verifier sees nothing else. One that never ended is none: it earns nothing, whatever
-stands in it, in practice and in tests.
+In: tasks, each with the design it counts for, and a function that samples replies. Out: for every attempt its tokens,
+which of them the agent said itself (the world's turns are masked from the loss), the verifier's verdict, and a fault if
+something went wrong. The verifier sees the replies and nothing else. A reply that never ended earns nothing, whatever
+it says, in practice and in tests.
 """
 
 import logging
@@ -11,27 +11,36 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from curricle.errors import DeclarationError
 from curricle.llm.generate.sampling import Reply
-from curricle.llm.models.chat import answered, rendered, spoken
 from curricle.llm.models.model import CausalModel
 from curricle.records import Design, Frozen, Message, Outcome, Task, Verdict
 from curricle.seeds import derive
 from curricle.world import TaskWorld
 
 LOG = logging.getLogger("curricle")
-COMPLAINTS = set[tuple[str, str, str]]()
-"""What was said of worlds that broke down: once is enough."""
 FAULTS = ("endless", "empty", "too_long", "unjudged")
-"""Ran into the token limit; said nothing; the conversation outgrew the model; the verifier broke down."""
-Speak = Callable[[Sequence[list[int]], int], list[Reply]]
+"""Ran into the token limit; said nothing; the conversation outgrew the model; the world or its verifier failed."""
+NO_DESIGN = -1
+"""The design of a task from the pool, which counts for none."""
+SampleReplies = Callable[[Sequence[list[int]], int], list[Reply]]
 """From conversations so far and a seed to the next replies."""
+_warned = set[tuple[str, str, str]]()
+"""Failures of worlds that were logged already."""
+
+
+class DesignTask(NamedTuple):
+    """A task, and the index of the design that it counts for."""
+
+    task: Task
+    design: int
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn of the agent: its first token, the one past its last, and the world's state before it."""
+    """One turn of the agent: its first token, the one after its last, and the world's state before it."""
 
     start: int
     end: int
@@ -40,14 +49,16 @@ class Turn:
 
 @dataclass
 class Attempt:
-    """One try at a task."""
+    """One attempt at a task."""
 
     task: Task
-    owner: int
-    """Which design it counts for; -1 for a task of the pool, which counts for none."""
+    design: int
+    """Index of the design that it counts for, or NO_DESIGN."""
     prompt: list[int]
     ids: list[int] = field(default_factory=list)
+    """All tokens after the prompt: the agent's replies and the world's turns."""
     mask: list[int] = field(default_factory=list)
+    """1 for each of these tokens that the agent said itself, else 0."""
     turns: list[Turn] = field(default_factory=list)
     transcript: list[Message] = field(default_factory=list)
     verdict: Verdict = field(default_factory=lambda: Verdict(reward=0.0))
@@ -64,81 +75,88 @@ class Attempt:
         return sum(self.mask)
 
 
-def attempt(
+def roll_out(
     world: TaskWorld,
-    tasks: Sequence[tuple[Task, int]],
+    tasks: Sequence[DesignTask],
     causal: CausalModel,
-    speak: Speak,
-    room: int,
-    turns: int,
+    sample: SampleReplies,
+    max_tokens: int,
+    max_turns: int,
     seed: int,
 ) -> list[Attempt]:
-    """Try every task once; `room` is what one reply may take, `turns` how often the agent may speak."""
-    asked = {
-        id(task): rendered(causal.tokenizer, task.prompt) for task, _ in {id(t): (t, o) for t, o in tasks}.values()
-    }
-    tries = [Attempt(task, owner, list(asked[id(task)])) for task, owner in tasks]
-    going = [one for one in tries if _fits(one, causal.context, room)]
-    for turn in range(turns):
-        if not going:
+    """Attempt every task once, with at most `max_tokens` a reply and `max_turns` replies."""
+    prompts = dict[int, list[int]]()
+    for task, _ in tasks:  # a group attempts the same task object; render it once
+        if id(task) not in prompts:
+            prompts[id(task)] = causal.render_prompt(task.prompt)
+    attempts = [Attempt(task, design, list(prompts[id(task)])) for task, design in tasks]
+    active = [one for one in attempts if _fits(one, causal.context, max_tokens)]
+    for turn in range(max_turns):
+        if not active:
             break
-        replies = speak([one.prompt + one.ids for one in going], derive(seed, "turn", turn))
-        for one, reply in zip(going, replies, strict=True):
-            _hear(one, reply, world, causal)
-        if turn + 1 < turns:
-            going = [one for one in going if not one.fault and _goes_on(one, world, causal, room)]
-    for one in tries:
+        replies = sample([one.prompt + one.ids for one in active], derive(seed, "turn", turn))
+        for one, reply in zip(active, replies, strict=True):
+            _add_reply(one, reply, world, causal)
+        if turn + 1 < max_turns:
+            active = [one for one in active if not one.fault and _add_world_turn(one, world, causal, max_tokens)]
+    for one in attempts:
         _judge(one, world)
-        if not one.ids:  # nothing was said: an end that weighs nothing keeps the trainer's rows whole
+        if not one.ids:  # nothing was said: a masked end token keeps the trainer's rows whole
             one.ids = [causal.ends[0]]
             one.mask = [0]
-    return tries
+    return attempts
 
 
-def _fits(one: Attempt, context: int, room: int) -> bool:
-    if len(one.prompt) + len(one.ids) + room <= context:
+def _fits(one: Attempt, context: int, max_tokens: int) -> bool:
+    """Whether there is room for a first reply."""
+    if len(one.prompt) + len(one.ids) + max_tokens <= context:
         return True
-    # nothing of it is learnt, so it need not pass the network
     one.fault = "too_long"
-    one.prompt = one.prompt[:1]
+    one.prompt = one.prompt[:1]  # nothing of it is learnt, so it need not go through the network
     return False
 
 
-def _hear(one: Attempt, reply: Reply, world: TaskWorld, causal: CausalModel) -> None:
+def _add_reply(one: Attempt, reply: Reply, world: TaskWorld, causal: CausalModel) -> None:
     """Add what the agent said."""
     try:
         state = world.state(one.task, one.transcript)
     except Exception as error:
         state = ""
-        _give_up(one, world, "state", error)
+        _mark_unjudged(one, world, "state", error)
     one.turns.append(Turn(len(one.ids), len(one.ids) + len(reply.ids), state))
     one.ids += reply.ids
     one.mask += [1] * len(reply.ids)
-    words = spoken(causal.tokenizer, reply.ids, causal.ends)
-    one.transcript.append(Message(role="assistant", content=words))
-    one.fault = one.fault or ("endless" if not reply.ended else "" if words.strip() else "empty")
+    text = causal.decode_reply(reply.ids)
+    one.transcript.append(Message(role="assistant", content=text))
+    if one.fault:
+        return
+    if not reply.ended:
+        one.fault = "endless"
+    elif not text.strip():
+        one.fault = "empty"
 
 
-def _goes_on(one: Attempt, world: TaskWorld, causal: CausalModel, room: int) -> bool:
-    """Let the world answer; False when it has nothing more to say."""
+def _add_world_turn(one: Attempt, world: TaskWorld, causal: CausalModel, max_tokens: int) -> bool:
+    """Add the world's answer; False if the conversation is over."""
     try:
-        said = world.reply(one.task, one.transcript)
+        answer = world.reply(one.task, one.transcript)
     except Exception as error:  # a model's words may break a world; that is data, not a reason to stop
-        _give_up(one, world, "reply", error)
+        _mark_unjudged(one, world, "reply", error)
         return False
-    if said is None:
+    if answer is None:
         return False
-    tokens = answered(causal.tokenizer, said)
-    if len(one.prompt) + len(one.ids) + len(tokens) + room > causal.context:
+    tokens = causal.render_turn(answer)
+    if len(one.prompt) + len(one.ids) + len(tokens) + max_tokens > causal.context:
         one.fault = "too_long"
         return False
-    one.transcript.append(said)
+    one.transcript.append(answer)
     one.ids += tokens
     one.mask += [0] * len(tokens)
     return True
 
 
 def _judge(one: Attempt, world: TaskWorld) -> None:
+    """Let the world's verifier give the reward."""
     if one.fault == "endless":  # else a model could be paid for going on until something right is among its words
         one.verdict = Verdict(reward=0.0, why="endless: the reply ran into the limit of tokens")
     if not one.transcript or one.fault in ("endless", "unjudged"):
@@ -148,21 +166,21 @@ def _judge(one: Attempt, world: TaskWorld) -> None:
     except DeclarationError:
         raise
     except Exception as error:
-        _give_up(one, world, "score", error)
+        _mark_unjudged(one, world, "score", error)
 
 
-def _give_up(one: Attempt, world: TaskWorld, where: str, error: Exception) -> None:
-    """Count an attempt that its world cannot deal with for nothing, and say so the first time."""
+def _mark_unjudged(one: Attempt, world: TaskWorld, method: str, error: Exception) -> None:
+    """Let an attempt with which its world fails earn nothing, and log the first failure of a kind."""
     why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
     one.fault = "unjudged"
     one.verdict = Verdict(reward=0.0, why=why)
-    kind = (world.id, where, type(error).__name__)
-    if kind not in COMPLAINTS:
-        COMPLAINTS.add(kind)
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(at.filename).name}, line {at.lineno}"
-        words = "%s: %s broke down: %s (%s); attempts with which it does earn nothing (practice/unjudged)"
-        LOG.warning(words, world.id, where, why, place)
+    kind = (world.id, method, type(error).__name__)
+    if kind not in _warned:
+        _warned.add(kind)
+        frame = traceback.extract_tb(error.__traceback__)[-1]  # for the author of the world
+        place = f"{Path(frame.filename).name}, line {frame.lineno}"
+        message = "%s: %s broke down: %s (%s); attempts with which it does earn nothing (practice/unjudged)"
+        LOG.warning(message, world.id, method, why, place)
 
 
 class Counts:
@@ -171,14 +189,16 @@ class Counts:
     def __init__(self, world: TaskWorld, designs: Sequence[Design]) -> None:
         self.world = world
         self.designs = list(designs)
-        self.attempts, self.successes, self.spent = ([0] * len(designs) for _ in range(3))
+        self.attempts = [0] * len(designs)
+        self.successes = [0] * len(designs)
+        self.spent = [0] * len(designs)
         self.reward = [0.0] * len(designs)
         self.skills: list[dict[str, int]] = [{} for _ in designs]
         self.tried: list[dict[str, int]] = [{} for _ in designs]
 
     def add(self, one: Attempt) -> None:
         """Count one attempt for its design."""
-        at = one.owner
+        at = one.design
         skill = one.task.skill
         self.attempts[at] += 1
         self.successes[at] += self.world.succeeded(self.designs[at].aim, one.shown)
@@ -188,7 +208,7 @@ class Counts:
             self.skills[at][name] = self.skills[at].get(name, 0) + 1
 
     def outcomes(self) -> list[Outcome]:
-        """One outcome a design."""
+        """Return one outcome a design."""
         return [
             Outcome(
                 design=design,

@@ -1,8 +1,8 @@
-"""Sharing: what ranks hold of an agent's model. All of it each, or a part, by accelerate's FSDP2.
+"""Sharding: each rank holds the whole of the agent's model, or a part of it by accelerate's FSDP2.
 
-A user asks for parts in TRL's words (`fsdp` in `agent.trl`) or in accelerate's (`accelerate launch --use_fsdp`, or its
-config file), and accelerate cuts the model. We only say when: once, before anything is loaded or learnt, so that one
-optimiser lasts as long as its agent and is in its checkpoints (`llm/models/sharding.py`).
+A user asks for it in TRL's words (`fsdp` in `agent.trl`) or in accelerate's (`accelerate launch --use_fsdp`, or its
+config file), and accelerate shards the model. We only say when: once, before anything is loaded or learnt, so that one
+optimiser lasts as long as its agent and is in its checkpoints (`llm/models/model.py`).
 """
 
 import dataclasses
@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 from curricle.agents.grpo.options import LearningOptions
-from curricle.errors import AgentError
-from curricle.llm.extras import needed
+from curricle.errors import AgentError, needed
 from curricle.llm.models.model import CausalModel
 from curricle.records import Frozen
 from curricle.scale import ranks
@@ -30,33 +29,35 @@ LAUNCHED = {
     "ACCELERATE_USE_FSDP": FSDP,
     "ACCELERATE_USE_MEGATRON_LM": "megatron",
 }
-"""What accelerate's launcher says by, and what it asks for."""
+"""The variables that accelerate's launcher sets, and what each asks for."""
 RAM_EFFICIENT = ("cpu_ram_efficient_loading", "fsdp_cpu_ram_efficient_loading")
 
 
-def asked(added: Mapping[str, Any]) -> tuple[str, str]:
-    """By what the model is to be taken apart ("": by nothing), and where that was said."""
-    for way in (DEEPSPEED, FSDP):
-        if added.get(way):
-            value = "..." if isinstance(added[way], Mapping) else repr(added[way])
-            return way, f"trl = {{{way!r}: {value}}}"
-    launched = (name for name in LAUNCHED if os.environ.get(name, "").lower() == "true")
-    return next(((LAUNCHED[name], f"{name}=true") for name in launched), ("", ""))
+def requested(added: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what is to shard the model ("": nothing), and where the user said so."""
+    for method in (DEEPSPEED, FSDP):
+        if added.get(method):
+            value = "..." if isinstance(added[method], Mapping) else repr(added[method])
+            return method, f"trl = {{{method!r}: {value}}}"
+    for variable, method in LAUNCHED.items():
+        if os.environ.get(variable, "").lower() == "true":
+            return method, f"{variable}=true"
+    return "", ""
 
 
-def parted(options: LearningOptions) -> bool:
-    """Whether each rank holds a part; one process holds it all."""
-    return ranks.count() > 1 and bool(asked(options.trl)[0])
+def is_sharded(options: LearningOptions) -> bool:
+    """Whether each rank holds a part; a single process holds it all."""
+    return ranks.count() > 1 and bool(requested(options.trl)[0])
 
 
-def refuse(options: LearningOptions, warm: int) -> None:
-    """Refuse what ranks cannot share out."""
+def check(options: LearningOptions, imitation_updates: int) -> None:
+    """Refuse what cannot be shared out over the ranks."""
     count = ranks.count()
-    width = options.group_size * options.tasks_per_update
-    way, said = asked(options.trl)
-    if width % count:
+    rows = options.rollouts_per_update
+    method, said = requested(options.trl)
+    if rows % count:
         raise AgentError(
-            f"group_size * tasks_per_update = {options.group_size} * {options.tasks_per_update} = {width} "
+            f"group_size * tasks_per_update = {options.group_size} * {options.tasks_per_update} = {rows} "
             f"rollouts of an update cannot be shared out evenly over {count} ranks; change [agent] group_size or "
             "tasks_per_update, or the number of processes"
         )
@@ -65,18 +66,19 @@ def refuse(options: LearningOptions, warm: int) -> None:
             f"spread_over_gpus = true lays the agent over all GPUs of one process, but {count} ranks were "
             "launched, each with a GPU of its own; set [agent] spread_over_gpus = false, or start one process"
         )
-    if options.trl.get("fsdp_config") and way != FSDP:
+    if options.trl.get("fsdp_config") and method != FSDP:
         raise AgentError(f"trl = {{'fsdp_config': {options.trl['fsdp_config']!r}}} does nothing without fsdp = true")
-    if way not in ("", FSDP):
-        raise AgentError(f"{said}: {way} is not supported; leave it out, or use FSDP instead (fsdp = true)")
-    if way == FSDP and count > 1:
-        _refuse_fsdp(said, options, warm)
+    if method not in ("", FSDP):
+        raise AgentError(f"{said}: {method} is not supported; leave it out, or use FSDP instead (fsdp = true)")
+    if method == FSDP and count > 1:
+        _check_fsdp(said, options, imitation_updates)
 
 
-def _refuse_fsdp(said: str, options: LearningOptions, warm: int) -> None:
+def _check_fsdp(said: str, options: LearningOptions, imitation_updates: int) -> None:
     config = options.trl.get("fsdp_config") or {}
     if options.trl.get(FSDP):
-        config = json.loads(Path(config).read_text(encoding="utf-8")) if isinstance(config, str) else config
+        if isinstance(config, str):
+            config = json.loads(Path(config).read_text(encoding="utf-8"))
         version = int(config.get("version", config.get("fsdp_version", 2)))
     else:
         version = int(os.environ.get("FSDP_VERSION", "1"))
@@ -85,72 +87,75 @@ def _refuse_fsdp(said: str, options: LearningOptions, warm: int) -> None:
             f"{said}, version {version} of FSDP: it lays parameters end to end, and they could not be saved one by "
             "one; use version 2 (fsdp_config = {version = 2}, or accelerate launch --fsdp_version 2)"
         )
-    if loads := next((name for name in RAM_EFFICIENT if config.get(name)), ""):
+    for name in RAM_EFFICIENT:
+        if config.get(name):
+            raise AgentError(
+                f"fsdp_config = {{{name!r}: true}}: then only one rank of a machine would load whatever models there "
+                "are, the world's own included; leave it out, and every rank loads the agent's"
+            )
+    if imitation_updates and options.lora:
         raise AgentError(
-            f"fsdp_config = {{{loads!r}: true}}: then only one rank of a machine would load whatever models there are, "
-            "the world's own included; leave it out, and every rank loads the agent's"
-        )
-    if warm and options.lora:
-        raise AgentError(
-            f"{said}, imitation_updates = {warm}, lora = {options.lora}: what an adapter was after imitation is "
-            "kept as another one, which FSDP would not take apart any more; set [agent] imitation_updates = 0 or "
-            "lora = 0, or leave FSDP out"
+            f"{said}, imitation_updates = {imitation_updates}, lora = {options.lora}: the initial model after "
+            "imitation is kept as another adapter, which FSDP could not shard any more; set [agent] "
+            "imitation_updates = 0 or lora = 0, or leave FSDP out"
         )
 
 
-def alone(options: LearningOptions) -> LearningOptions:
-    """Options for one process, which has nobody to share with."""
-    way, said = asked(options.trl)
-    if not way:
+def without_sharding(options: LearningOptions) -> LearningOptions:
+    """Return options for a model that this process holds whole."""
+    method, said = requested(options.trl)
+    if not method:
         return options
     LOG.warning("%s is for several ranks: one process holds all of the model", said)
-    os.environ["ACCELERATE_USE_FSDP"] = "false"  # accelerate would take apart what one process holds, too
+    os.environ["ACCELERATE_USE_FSDP"] = "false"  # accelerate would shard what one process holds, too
     kept = {name: value for name, value in options.trl.items() if name not in (FSDP, "fsdp_config")}
     return options.model_copy(update={"trl": Frozen(kept)})
 
 
-def take_apart(trainer: Any, causal: CausalModel, added: Mapping[str, Any]) -> Any:
-    """Leave this rank its part of a model, of its optimiser and of its reference; returns the reference to ask."""
-    way, said = asked(added)
+def shard(trainer: Any, causal: CausalModel, added: Mapping[str, Any]) -> Any:
+    """Leave this rank its part of a model, of its optimiser and of its reference; returns the sharded reference."""
+    method, said = requested(added)
     try:
-        found = _by_fsdp(trainer, causal, said)
+        reference = _shard_by_fsdp(trainer, causal, said)
     except (AssertionError, ImportError, KeyError, TypeError, ValueError) as error:
         words = " ".join(str(error).split()) or type(error).__name__
-        raise AgentError(f"{said}: {way} refuses to take {causal.options.model!r} apart: {words}") from error
-    _last(trainer.accelerator)
-    return found
+        raise AgentError(f"{said}: {method} refuses to shard {causal.options.model!r}: {words}") from error
+    _keep_prepared(trainer.accelerator)
+    return reference
 
 
-def _by_fsdp(trainer: Any, causal: CausalModel, said: str) -> Any:
+def _shard_by_fsdp(trainer: Any, causal: CausalModel, said: str) -> Any:
     if not trainer.is_fsdp_enabled:
         raise AgentError(
             f"{said} asks for parts, but accelerate takes models apart on GPUs only, and the agent is on a "
             f"{causal.device.type}: leave it out, and every rank holds the whole model"
         )
     plugin = trainer.accelerator.state.fsdp_plugin
-    if plugin.mixed_precision_policy is not None:  # accelerate's would round gradients before they are summed, and odds
+    if plugin.mixed_precision_policy is not None:  # accelerate's rounds logits, and gradients before they are summed
         exact = {"reduce_dtype": torch.float32, "output_dtype": torch.float32}
         plugin.mixed_precision_policy = dataclasses.replace(plugin.mixed_precision_policy, **exact)
     model, trainer.optimizer = trainer.accelerator.prepare(causal.model, causal.optimizer)
-    trainer.model = trainer.model_wrapped = model
-    prepare = needed("accelerate.utils.fsdp_utils").fsdp2_prepare_model
-    return None if causal.frozen is None else prepare(trainer.accelerator, causal.frozen)
+    trainer.model = model
+    trainer.model_wrapped = model
+    if causal.initial_copy is None:
+        return None
+    return needed("accelerate.utils.fsdp_utils").fsdp2_prepare_model(trainer.accelerator, causal.initial_copy)
 
 
-def _last(accelerator: Any) -> None:
-    """Let a preparation last: transformers' Trainer would free it, and make another one, each time it trains."""
+def _keep_prepared(accelerator: Any) -> None:
+    """Let what is prepared stay prepared: transformers' Trainer would free and prepare it again each time it trains."""
     prepare = accelerator.prepare
 
-    def once(*given: Any, **how: Any) -> Any:
-        if all(getattr(one, "_is_accelerate_prepared", False) for one in given):
-            return given if len(given) > 1 else given[0]
-        return prepare(*given, **how)
+    def prepare_once(*objects: Any, **arguments: Any) -> Any:
+        if all(getattr(one, "_is_accelerate_prepared", False) for one in objects):
+            return objects if len(objects) > 1 else objects[0]
+        return prepare(*objects, **arguments)
 
-    def free(*given: Any) -> Any:
+    def free_memory(*objects: Any) -> Any:
         accelerator._schedulers = []
         accelerator._dataloaders = []
         accelerator.step = 0
-        return given
+        return objects
 
-    accelerator.prepare = once
-    accelerator.free_memory = free
+    accelerator.prepare = prepare_once
+    accelerator.free_memory = free_memory

@@ -1,6 +1,6 @@
-"""Networks of the agents that learn by gradient: encoders for images, symbols and numbers, under heads (`heads.py`).
+"""Networks of the RL agents: an encoder for each input, one dense layer over them, and the heads of `heads.py`.
 
-In: a batch of observations as a dict of tensors (`spaces.py`). Out: parameters of a policy, and a value.
+In: a batch of observations as a dict of tensors (`spaces.py`). Out: a policy's distributions, and values.
 Images go through the IMPALA network of Moon et al. 2023 (arXiv 2307.03486): stages of [64, 128, 128] channels with two
 residual blocks each, GroupNorm(1), dense 256 -> 1024: 3.95M parameters. Symbols go through summed embeddings and one
 layer of 256, which two CPU cores can train.
@@ -15,25 +15,30 @@ import gymnasium
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from curricle.agents.networks.embedding_bag import bag
 from curricle.agents.networks.flat_parameters import matmul_weight
-from curricle.agents.networks.heads import Categorical, Gaussian, ValueNormaliser, head
+from curricle.agents.networks.heads import Categorical, Gaussian, ValueNormaliser, output_layer
 from curricle.agents.networks.spaces import InputSpec
 
+try:
+    from numba import njit
+except ImportError:  # torch has embedding bags, too
+    njit: Any = None  # type: ignore[no-redef]
+
 Observations = Mapping[str, Tensor]
-"""A batch of observations, part by part."""
+"""A batch of observations, by the names of the inputs."""
 
 
 class Layer(nn.Module):
-    """Norm, then a layer whose units begin with weights of length `gain`, then ReLU."""
+    """Normalisation, then a layer whose units begin with weights of length `gain`, then ReLU."""
 
-    def __init__(self, norm: nn.Module | None, layer: nn.Conv2d | nn.Linear, gain: float, active: bool = True) -> None:
+    def __init__(self, norm: nn.Module | None, layer: nn.Conv2d | nn.Linear, gain: float, relu: bool = True) -> None:
         super().__init__()
         self.norm = norm or nn.Identity()
         self.layer = layer
-        self.active = active
+        self.relu = relu
         with torch.no_grad():
             lengths = torch.linalg.vector_norm(layer.weight.flatten(1), dim=1)
             layer.weight.mul_((gain / lengths).view(-1, *[1] * (layer.weight.ndim - 1)))
@@ -41,42 +46,45 @@ class Layer(nn.Module):
                 layer.bias.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shapes as the layer's."""
-        return self.after(self.norm(x))
+        """Shapes are those of the layer."""
+        return self.after_norm(self.norm(x))
 
-    def after(self, x: Tensor) -> Tensor:
-        """What follows the norm."""
+    def after_norm(self, x: Tensor) -> Tensor:
+        """The layer and ReLU."""
         if isinstance(self.layer, nn.Linear):
             x = F.linear(x, matmul_weight(self.layer.weight), self.layer.bias)
         else:
             x = self.layer(x)
-        return F.relu(x) if self.active else x
+        return F.relu(x) if self.relu else x
 
 
-def _conv(inward: int, outward: int, gain: float, normed: bool = True) -> Layer:
-    layer = nn.Conv2d(inward, outward, 3, padding=1, bias=not normed)
-    return Layer(nn.GroupNorm(1, inward) if normed else None, layer, gain)
+def conv(in_channels: int, out_channels: int, gain: float, norm: bool = True) -> Layer:
+    """A 3x3 convolution, mostly with GroupNorm(1) before it."""
+    layer = nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=not norm)
+    return Layer(nn.GroupNorm(1, in_channels) if norm else None, layer, gain)
 
 
-def dense(inward: int, outward: int, gain: float) -> Layer:
-    """A normed dense layer."""
-    return Layer(nn.LayerNorm(inward), nn.Linear(inward, outward, bias=False), gain)
+def dense(in_features: int, out_features: int, gain: float) -> Layer:
+    """A dense layer with LayerNorm before it."""
+    return Layer(nn.LayerNorm(in_features), nn.Linear(in_features, out_features, bias=False), gain)
 
 
 class Stage(nn.Module):
-    """Halve the picture, then residual blocks."""
+    """Convolve, halve the image, then apply residual blocks."""
 
-    def __init__(self, inward: int, outward: int, blocks: int, gain: float, first: bool) -> None:
+    def __init__(self, in_channels: int, out_channels: int, blocks: int, gain: float, is_first: bool) -> None:
         super().__init__()
-        self.enter = _conv(inward, outward, 1.0, normed=not first)
-        self.norm = nn.GroupNorm(1, outward)
-        half = math.sqrt(gain / math.sqrt(max(blocks, 1)))  # a block's two layers share its gain
-        self.blocks = nn.ModuleList(
-            nn.Sequential(_conv(outward, outward, half), _conv(outward, outward, half)) for _ in range(blocks)
-        )
+        self.enter = conv(in_channels, out_channels, 1.0, norm=not is_first)
+        self.norm = nn.GroupNorm(1, out_channels)
+        layer_gain = math.sqrt(gain / math.sqrt(max(blocks, 1)))  # a block's two layers share its gain
+        self.blocks = nn.ModuleList()
+        for _ in range(blocks):
+            first = conv(out_channels, out_channels, layer_gain)
+            second = conv(out_channels, out_channels, layer_gain)
+            self.blocks.append(nn.Sequential(first, second))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, inward, h, w) to (batch, outward, h/2, w/2)."""
+        """(batch, in_channels, h, w) to (batch, out_channels, h/2, w/2)."""
         x = self.norm(F.max_pool2d(self.enter(x), 3, stride=2, padding=1))
         for block in self.blocks:
             x = x + block(x)
@@ -88,75 +96,86 @@ class Pixels(nn.Module):
 
     def __init__(self, shape: Sequence[int], channels: Sequence[int], blocks: int, width: int) -> None:
         super().__init__()
-        height, wide, inward = shape
-        stages = list[nn.Module]()
+        rows, columns, in_channels = shape
         gain = 1 / math.sqrt(len(channels))
-        for i, outward in enumerate(channels):
-            stages.append(Stage(inward, outward, blocks, gain, first=i == 0))
-            inward = outward
-            height = (height + 1) // 2
-            wide = (wide + 1) // 2
+        stages: list[nn.Module] = []
+        for i, out_channels in enumerate(channels):
+            stages.append(Stage(in_channels, out_channels, blocks, gain, is_first=i == 0))
+            in_channels = out_channels
+            rows = (rows + 1) // 2
+            columns = (columns + 1) // 2
         self.stages = nn.Sequential(*stages)
-        self.dense = dense(inward * height * wide, width, 1.4)
-        self.fused = find_spec("triton") is not None and all(c & (c - 1) == 0 for c in channels)
+        self.dense = dense(in_channels * rows * columns, width, 1.4)
+        powers_of_two = all(c & (c - 1) == 0 for c in channels)
+        self.fused = find_spec("triton") is not None and powers_of_two
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pictures lie in memory colour by colour of each pixel (channels-last), as the world hands them over."""
+        """To (batch, width). Images lie in memory pixel by pixel (channels-last), as the world hands them over."""
         if x.is_cuda and self.fused:
-            from curricle.agents.cuda.fused_layers import through
+            from curricle.agents.cuda.fused_layers import image_network
 
-            x = self.dense.after(through(cast(list[Stage], list(self.stages)), cast(nn.LayerNorm, self.dense.norm), x))
-        else:
-            x = self.dense(self.stages(x.permute(0, 3, 1, 2).float() / 255).permute(0, 2, 3, 1).flatten(1))
-        return x
+            stages = cast(list[Stage], list(self.stages))
+            return self.dense.after_norm(image_network(stages, cast(nn.LayerNorm, self.dense.norm), x))
+        x = self.stages(x.permute(0, 3, 1, 2).float() / 255)
+        out: Tensor = self.dense(x.permute(0, 2, 3, 1).flatten(1))
+        return out
 
 
 class Symbols(nn.Module):
-    """A row of the table for each column's value; value 0 adds nothing. Graded columns of `many` values are numbers."""
+    """The sum of an embedding for each column's value; value 0 adds nothing.
 
-    many = 64
+    Ordinal columns of at least `ordinal_from` values are taken as numbers instead.
+    """
 
-    def __init__(self, highest: Sequence[int], width: int, graded: bool = True) -> None:
+    ordinal_from = 64
+
+    def __init__(self, highest: Sequence[int], width: int, ordinal: bool = True) -> None:
         super().__init__()
         top = np.asarray(highest)
-        amounts = (top >= self.many) & graded
-        sorts = np.flatnonzero(~amounts)
-        numbers = np.flatnonzero(amounts)
-        first = np.concatenate([[0], np.cumsum(top[sorts] + 1)])
-        self.whole = len(sorts) == len(top)  # then no column has to be picked
-        self.register_buffer("sorts", torch.from_numpy(sorts), persistent=False)
-        self.register_buffer("first", torch.from_numpy(first[:-1].copy()), persistent=False)
-        self.register_buffer("column", torch.from_numpy(np.repeat(sorts, top[sorts] + 1)), persistent=False)
-        self.register_buffer(
-            "code", torch.cat([torch.arange(n + 1) for n in top[sorts]] or [torch.zeros(0)]), persistent=False
-        )
-        self.register_buffer("numbers", torch.from_numpy(numbers), persistent=False)
-        self.register_buffer("top", torch.from_numpy(top[numbers].astype(np.float32)), persistent=False)
-        self.tables = nn.Parameter(torch.randn(int(first[-1]), width) / math.sqrt(max(len(sorts), 1)))
-        self.dense = None if self.whole else nn.Linear(len(numbers), width, bias=False)
+        is_number = (top >= self.ordinal_from) & ordinal
+        symbols = np.flatnonzero(~is_number)
+        numbers = np.flatnonzero(is_number)
+        counts = top[symbols] + 1
+        first_rows = np.concatenate([[0], np.cumsum(counts)])
+        codes = [torch.arange(count) for count in counts] or [torch.zeros(0)]
+        self.only_symbols = len(symbols) == len(top)  # then no columns have to be selected
+        self._constant("symbols", torch.from_numpy(symbols))
+        self._constant("first_row", torch.from_numpy(first_rows[:-1].copy()))
+        # for each row of the table: the column and the value that it stands for
+        self._constant("row_column", torch.from_numpy(np.repeat(symbols, counts)))
+        self._constant("row_code", torch.cat(codes))
+        self._constant("numbers", torch.from_numpy(numbers))
+        self._constant("highest_number", torch.from_numpy(top[numbers].astype(np.float32)))
+        self.tables = nn.Parameter(torch.randn(int(first_rows[-1]), width) / math.sqrt(max(len(symbols), 1)))
+        self.dense = None if self.only_symbols else nn.Linear(len(numbers), width, bias=False)
         self.norm = nn.LayerNorm(width)
 
-    sorts: Tensor
-    first: Tensor
-    column: Tensor
-    code: Tensor
+    symbols: Tensor
+    first_row: Tensor
+    row_column: Tensor
+    row_code: Tensor
     numbers: Tensor
-    top: Tensor
+    highest_number: Tensor
+
+    def _constant(self, name: str, tensor: Tensor) -> None:
+        self.register_buffer(name, tensor, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, columns) of whole numbers to (batch, width)."""
         x = x.flatten(1)
         if x.device.type == "cpu":
-            out = bag(x if self.whole else x.index_select(1, self.sorts), self.first, self.tables)
-        else:  # a product with ones and zeros is what a GPU does best
-            out = ((x.index_select(1, self.column) == self.code) & (self.code > 0)).float() @ self.tables
+            codes = x if self.only_symbols else x.index_select(1, self.symbols)
+            out = sum_embeddings(codes, self.first_row, self.tables)
+        else:  # a GPU is fastest at a product with ones and zeros
+            is_value = (x.index_select(1, self.row_column) == self.row_code) & (self.row_code > 0)
+            out = is_value.float() @ self.tables
         if self.dense is not None:
-            out = out + self.dense(x.index_select(1, self.numbers).float() / self.top)
+            out = out + self.dense(x.index_select(1, self.numbers).float() / self.highest_number)
         return F.relu(self.norm(out))
 
 
 class Numbers(nn.Module):
-    """Numbers of any size, brought to one scale by their running mean and deviation."""
+    """Numbers of any size, brought to one scale by their running mean and standard deviation."""
 
     def __init__(self, shape: Sequence[int], width: int) -> None:
         super().__init__()
@@ -172,8 +191,8 @@ class Numbers(nn.Module):
     mean: Tensor
     square: Tensor
 
-    def watch(self, x: Tensor) -> None:
-        """Take a rollout's numbers into mean and deviation."""
+    def update_scale(self, x: Tensor) -> None:
+        """Take a rollout's numbers into mean and standard deviation."""
         x = x.reshape(-1, len(self.mean)).double()
         share = len(x) / (self.count + len(x))
         self.mean.lerp_(x.mean(0), share)
@@ -188,62 +207,136 @@ class Numbers(nn.Module):
 
 
 class Network(nn.Module):
-    """Encoders side by side, one dense layer over them, and two heads; `memory` numbers are put beside its output."""
+    """Encoders side by side, one dense layer over them, and two heads, which see the memory beside the features.
+
+    This network has no memory; `update_memory` says how one would be kept. The names of its modules are the names of
+    arrays in checkpoints.
+    """
 
     def __init__(
         self,
-        parts: Mapping[str, InputSpec],
+        inputs: Mapping[str, InputSpec],
         actions: gymnasium.Space[Any],
         *,
         channels: Sequence[int],
         blocks: int,
         width: int,
         hidden: int,
-        keep: float,
+        value_norm_decay: float,
     ) -> None:
         super().__init__()
-        self.parts = parts
+        self.inputs = inputs
         self.hidden = hidden
-        self.memory = self.remembered(hidden)
+        self.memory_size = self.choose_memory_size(hidden)
         self.encoders = nn.ModuleList()
-        for part in parts.values():
-            if part.kind == "image":
-                self.encoders.append(Pixels(part.shape, channels, blocks, width))
-            elif part.kind == "symbols":
-                self.encoders.append(Symbols(part.highest, width, part.graded))
+        for spec in inputs.values():
+            if spec.kind == "image":
+                self.encoders.append(Pixels(spec.shape, channels, blocks, width))
+            elif spec.kind == "symbols":
+                self.encoders.append(Symbols(spec.highest, width, spec.ordinal))
             else:
-                self.encoders.append(Numbers(part.shape, width))
-        self.dense = dense(width * len(parts), hidden, 1.0)
-        self.make_heads(actions, hidden + self.memory, keep)
+                self.encoders.append(Numbers(spec.shape, width))
+        self.dense = dense(width * len(inputs), hidden, 1.0)
+        self.make_heads(actions, hidden + self.memory_size, value_norm_decay)
 
-    def remembered(self, hidden: int) -> int:
-        """How many numbers the agent carries from step to step."""
+    def choose_memory_size(self, hidden: int) -> int:
+        """How many numbers the agent remembers from step to step."""
         return 0
 
-    def make_heads(self, actions: gymnasium.Space[Any], width: int, keep: float) -> None:
+    def make_heads(self, actions: gymnasium.Space[Any], in_features: int, value_norm_decay: float) -> None:
         """Policy and value."""
-        discrete = isinstance(actions, gymnasium.spaces.Discrete)
-        self.policy: Categorical | Gaussian = Categorical(width, actions) if discrete else Gaussian(width, actions)  # type: ignore[arg-type]
-        self.value = head(width, 1, 0.1)
-        self.scale = ValueNormaliser(keep)
+        self.policy: Categorical | Gaussian
+        if isinstance(actions, gymnasium.spaces.Discrete):
+            self.policy = Categorical(in_features, actions)
+        else:
+            self.policy = Gaussian(in_features, cast(gymnasium.spaces.Box, actions))
+        self.value = output_layer(in_features, 1, 0.1)
+        self.scale = ValueNormaliser(value_norm_decay)
 
-    def encode(self, seen: Observations) -> Tensor:
-        """Observations to latents (batch, hidden)."""
-        coded = [encoder(seen[name]) for name, encoder in zip(self.parts, self.encoders, strict=True)]
-        out: Tensor = self.dense(torch.cat(coded, dim=-1) if len(coded) > 1 else coded[0])
+    def encode(self, observations: Observations) -> Tensor:
+        """Observations to features (batch, hidden)."""
+        encoded = [encoder(observations[name]) for name, encoder in zip(self.inputs, self.encoders, strict=True)]
+        out: Tensor = self.dense(torch.cat(encoded, dim=-1) if len(encoded) > 1 else encoded[0])
         return out
 
-    def decide(self, latents: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Latents to parameters of the policy, and values on the network's scale (batch,)."""
-        full = torch.cat([latents.float(), memory], dim=-1) if self.memory else latents
-        return self.policy(full), self.value(full).float().squeeze(-1)
+    def policy_and_value(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Features to the policy's distributions, and values on the network's scale (batch,)."""
+        x = torch.cat([features.float(), memory], dim=-1) if self.memory_size else features
+        return self.policy(x), self.value(x).float().squeeze(-1)
 
-    def recall(self, memory: Tensor, before: Tensor, after: Tensor, unlocked: Tensor, fresh: Tensor) -> Tensor:
-        """What is remembered after a step from latents `before` to `after`; `fresh` begins a new episode."""
+    def update_memory(self, memory: Tensor, before: Tensor, after: Tensor, unlocked: Tensor, first: Tensor) -> Tensor:
+        """The memory after a step that led from features `before` to features `after`.
+
+        `unlocked` says where the step unlocked a skill, `first` where a new episode began.
+        """
         return memory
 
-    def watch(self, seen: Observations) -> None:
+    def update_scales(self, observations: Observations) -> None:
         """Let encoders of plain numbers learn their scale from a rollout."""
-        for (name, part), encoder in zip(self.parts.items(), self.encoders, strict=True):
+        for (name, spec), encoder in zip(self.inputs.items(), self.encoders, strict=True):
             if isinstance(encoder, Numbers):
-                encoder.watch(seen[name].reshape(-1, *part.shape))
+                encoder.update_scale(observations[name].reshape(-1, *spec.shape))
+
+
+# -- sums of embeddings on a CPU ------------------------------------------------------------------------------------
+
+
+def sum_embeddings(codes: Tensor, first_row: Tensor, tables: Tensor) -> Tensor:
+    """Sum `tables[first_row[c] + codes[:, c]]` over the columns c whose code is not 0; row 0 must belong to a code 0.
+
+    Two numba kernels do forward and backward, three times as fast as torch's own embedding bags (measured: 4 us for an
+    observation of 144 columns instead of 13).
+    """
+    if njit is not None:
+        summed: Tensor = _SumEmbeddings.apply(codes.contiguous(), first_row, tables)  # type: ignore[no-untyped-call]
+        return summed
+    rows = torch.where(codes > 0, codes.long() + first_row, 0)
+    return F.embedding_bag(rows, tables, mode="sum", padding_idx=0)
+
+
+class _SumEmbeddings(torch.autograd.Function):
+    """The two kernels as one operation; observations have no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, codes: Tensor, first_row: Tensor, tables: Tensor) -> Tensor:
+        out = torch.zeros(len(codes), tables.shape[1])
+        _gather(codes.numpy(), first_row.numpy(), tables.detach().numpy(), out.numpy())
+        ctx.save_for_backward(codes, first_row)
+        ctx.table_shape = tables.shape
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[None, None, Tensor]:
+        codes, first_row = ctx.saved_tensors
+        table_gradient = torch.zeros(ctx.table_shape)
+        _scatter(codes.numpy(), first_row.numpy(), gradients[0].contiguous().numpy(), table_gradient.numpy())
+        return None, None, table_gradient
+
+
+def _gather(codes: NDArray[Any], first: NDArray[np.int64], tables: NDArray[np.float32], out: NDArray[Any]) -> None:
+    """Sum the rows of every observation."""
+    for b in range(codes.shape[0]):
+        total = out[b]
+        for column in range(codes.shape[1]):
+            code = np.int64(codes[b, column])
+            if code != 0:
+                row = tables[first[column] + code]
+                for k in range(row.shape[0]):
+                    total[k] += row[k]
+
+
+def _scatter(codes: NDArray[Any], first: NDArray[np.int64], gradients: NDArray[np.float32], out: NDArray[Any]) -> None:
+    """Add every observation's gradient to the rows that it took."""
+    for b in range(codes.shape[0]):
+        gradient = gradients[b]
+        for column in range(codes.shape[1]):
+            code = np.int64(codes[b, column])
+            if code != 0:
+                row = out[first[column] + code]
+                for k in range(row.shape[0]):
+                    row[k] += gradient[k]
+
+
+if njit is not None:
+    _gather = njit(cache=True, nogil=True)(_gather)
+    _scatter = njit(cache=True, nogil=True)(_scatter)

@@ -18,7 +18,7 @@ def matmul_weight(weight: Tensor) -> Tensor:
 
 
 class FlatParameters:
-    """All parameters of a network side by side in one tensor, in memory that workers share; so is their gradient.
+    """All parameters of a network side by side in one tensor, in memory that workers share.
 
     With `bf16_copies` there is a second such tensor in bfloat16. Products take their weights from it
     (`matmul_weight`), so that weights need not be cast in every pass. `clip_and_step` keeps it up to date; whoever
@@ -42,6 +42,16 @@ class FlatParameters:
             for parameter, view in zip(self.parameters, self._views(self.bf16_copy), strict=True):
                 self.bf16_views.append(view.requires_grad_())
                 parameter.bf16_copy = view  # type: ignore[attr-defined]
+
+    def make_adam(self, learning_rate: float) -> torch.optim.Adam:
+        """An Adam of all parameters whose state is there already, so that it can be shared, saved and loaded."""
+        if self.flat.grad is None:
+            self.flat.grad = torch.zeros_like(self.flat)
+        adam = torch.optim.Adam([self.flat], lr=learning_rate, fused=True, capturable=self.flat.is_cuda)
+        adam.step()  # makes the state; on a zero gradient it moves nothing
+        for tensor in adam.state[self.flat].values():
+            tensor.zero_()
+        return adam
 
     def refresh_bf16_copy(self) -> None:
         """Bring the copy in bfloat16 up to date."""
@@ -88,15 +98,15 @@ class FlatParameters:
 
 def _copy_all(views: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
     """Copy gradients into views; those of one type and layout together, which on a GPU is one kernel."""
-    alike: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    by_type: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for view, gradient in zip(views, gradients, strict=True):
         if gradient is None:  # the loss does not depend on this parameter
             view.zero_()
         elif view.stride() != gradient.stride():
             view.copy_(gradient)
         else:
-            targets, sources = alike.setdefault(gradient.dtype, ([], []))
+            targets, sources = by_type.setdefault(gradient.dtype, ([], []))
             targets.append(view)
             sources.append(gradient)
-    for targets, sources in alike.values():
+    for targets, sources in by_type.values():
         torch._foreach_copy_(targets, sources)

@@ -1,7 +1,7 @@
-"""Heads: what turns latents into actions and values, for discrete and for continuous actions.
+"""Heads: what turns features into actions and values, for discrete and for continuous actions.
 
-A head's parameters of a batch of distributions are one tensor, its "choice". Random numbers come in from outside, so
-that a draw depends on nothing but the seed; `noisy` says how many an action takes, and `blank` is an action of zeros.
+A policy head describes the distributions over actions of a batch by one tensor, `distribution`: log-probabilities, or
+means and log-deviations. Noise comes in from outside, so that a sample depends on nothing but the seed.
 """
 
 import math
@@ -17,148 +17,154 @@ from torch import Tensor, nn
 from curricle.agents.devices import use_fused_kernels
 
 
-def mean(values: Tensor, times: Tensor | None = None) -> Tensor:
-    """The mean of values (batch,), each as often as `times` says."""
-    return values.mean() if times is None else (values * times).sum() / times.sum()
+def weighted_mean(values: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The mean of values (batch,); without weights all count the same."""
+    if weights is None:
+        return values.mean()
+    return (values * weights).sum() / weights.sum()
 
 
 class ValueNormaliser(nn.Module):
-    """Running mean and deviation of value targets, each minibatch weighing 1 - `keep` (EWMA)."""
+    """Running mean and standard deviation of value targets; each minibatch weighs 1 - `decay`."""
 
-    def __init__(self, keep: float) -> None:
+    def __init__(self, decay: float) -> None:
         super().__init__()
-        self.keep = keep
+        self.decay = decay
         self.register_buffer("moments", torch.zeros(3))  # of the targets, of their squares, and the weight so far
 
     moments: Tensor
 
-    def watch(self, targets: Tensor, times: Tensor | None = None) -> None:
-        """Take a minibatch of targets in, each as often as `times` says; on a GPU in one kernel if all count once."""
-        if use_fused_kernels(targets) and times is None:
+    def update(self, targets: Tensor, weights: Tensor | None = None) -> None:
+        """Take in a minibatch of targets; without weights a GPU does it in one kernel."""
+        share = 1 - self.decay
+        if use_fused_kernels(targets) and weights is None:
             from curricle.agents.cuda.fused_ppo import update_moments
 
-            update_moments(targets, self.moments, 1 - self.keep)
+            update_moments(targets, self.moments, share)
             return
-        seen = torch.stack([mean(targets, times), mean(targets * targets, times), torch.ones_like(targets[0])])
-        self.moments.lerp_(seen, 1 - self.keep)
+        mean = weighted_mean(targets, weights)
+        mean_square = weighted_mean(targets * targets, weights)
+        self.moments.lerp_(torch.stack([mean, mean_square, torch.ones_like(targets[0])]), share)
 
-    def scale(self) -> tuple[Tensor, Tensor]:
-        """Mean and deviation."""
-        mean, square = self.moments[:2] / self.moments[2].clamp(min=1e-2)
-        return mean, (square - mean**2).clamp(min=1e-2).sqrt()
+    def mean_and_deviation(self) -> tuple[Tensor, Tensor]:
+        """Running mean and standard deviation."""
+        mean, mean_square = self.moments[:2] / self.moments[2].clamp(min=1e-2)
+        return mean, (mean_square - mean**2).clamp(min=1e-2).sqrt()
 
-    def inward(self, targets: Tensor) -> Tensor:
+    def normalise(self, targets: Tensor) -> Tensor:
         """From the world's scale to the network's."""
-        mean, deviation = self.scale()
+        mean, deviation = self.mean_and_deviation()
         return (targets - mean) / deviation
 
-    def outward(self, values: Tensor) -> Tensor:
+    def denormalise(self, values: Tensor) -> Tensor:
         """From the network's scale to the world's."""
-        mean, deviation = self.scale()
+        mean, deviation = self.mean_and_deviation()
         return values * deviation + mean
 
 
 class Categorical(nn.Module):
-    """A head for discrete actions; its parameters are log-probabilities."""
+    """A head for discrete actions; its distributions are log-probabilities."""
 
-    def __init__(self, inward: int, space: gymnasium.spaces.Discrete[Any]) -> None:
+    def __init__(self, in_features: int, space: gymnasium.spaces.Discrete[Any]) -> None:
         super().__init__()
-        self.start = int(space.start)
-        self.noisy = 1
-        self.blank = torch.zeros((), dtype=torch.int64)
-        self.linear = head(inward, int(space.n), 0.01)
+        self.first_action = int(space.start)
+        self.noise_size = 1
+        self.empty_action = torch.zeros((), dtype=torch.int64)
+        self.linear = output_layer(in_features, int(space.n), 0.01)
 
     def forward(self, x: Tensor) -> Tensor:
         """Log-probabilities (batch, actions)."""
         return F.log_softmax(self.linear(x).float(), dim=-1)
 
-    def sample(self, choice: Tensor, noise: Tensor) -> Tensor:
+    def sample(self, distribution: Tensor, noise: Tensor) -> Tensor:
         """Turn uniform numbers (batch, 1) into actions."""
-        return (choice.exp().cumsum(-1) < noise).sum(-1).clamp(max=choice.shape[-1] - 1)
+        return (distribution.exp().cumsum(-1) < noise).sum(-1).clamp(max=distribution.shape[-1] - 1)
 
-    def best(self, choice: Tensor) -> Tensor:
-        """The likeliest actions."""
-        return choice.argmax(-1)
+    def mode(self, distribution: Tensor) -> Tensor:
+        """The most likely actions."""
+        return distribution.argmax(-1)
 
-    def log_prob(self, choice: Tensor, actions: Tensor) -> Tensor:
+    def log_prob(self, distribution: Tensor, actions: Tensor) -> Tensor:
         """Log-probability of actions (batch,)."""
-        return choice.gather(-1, actions[:, None])[:, 0]
+        return distribution.gather(-1, actions[:, None])[:, 0]
 
-    def entropy(self, choice: Tensor) -> Tensor:
+    def entropy(self, distribution: Tensor) -> Tensor:
         """Entropy (batch,)."""
-        return -(choice.exp() * choice).sum(-1)
+        return -(distribution.exp() * distribution).sum(-1)
 
-    def divergence(self, new: Tensor, old: Tensor) -> Tensor:
+    def kl(self, new: Tensor, old: Tensor) -> Tensor:
         """KL(new || old) (batch,)."""
         return (new.exp() * (new - old)).sum(-1)
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Random numbers for `sample`: uniform ones."""
-        return rng.random((*shape, self.noisy), np.float32)
+        return rng.random((*shape, self.noise_size), np.float32)
 
-    def outward(self, actions: Any) -> Any:
-        """What the world takes."""
-        return actions + self.start
+    def to_world(self, actions: Any) -> Any:
+        """The actions as the world numbers them."""
+        return actions + self.first_action
 
 
 class Gaussian(nn.Module):
-    """A head for continuous actions: a normal distribution a number, in units of half the action's range."""
+    """A head for continuous actions: a normal distribution for each number, in units of half the action's range."""
 
-    def __init__(self, inward: int, space: gymnasium.spaces.Box) -> None:
+    def __init__(self, in_features: int, space: gymnasium.spaces.Box) -> None:
         super().__init__()
         self.space = space
-        self.noisy = int(np.prod(space.shape, dtype=int))
-        self.blank = torch.zeros(self.noisy)
+        self.noise_size = int(np.prod(space.shape, dtype=int))
+        self.empty_action = torch.zeros(self.noise_size)
         bounded = np.isfinite(space.low) & np.isfinite(space.high)
         low = np.where(bounded, space.low, -1.0)
         high = np.where(bounded, space.high, 1.0)
         self.middle = (low + high) / 2
-        self.reach = (high - low) / 2
-        self.linear = head(inward, self.noisy, 0.01)
-        self.spread = nn.Parameter(torch.full((self.noisy,), -0.5))
+        self.half_range = (high - low) / 2
+        self.linear = output_layer(in_features, self.noise_size, 0.01)
+        self.spread = nn.Parameter(torch.full((self.noise_size,), -0.5))  # log-deviations; checkpoints have this name
 
     def forward(self, x: Tensor) -> Tensor:
         """Means and log-deviations (batch, 2 * numbers)."""
         mean = self.linear(x).float()
         return torch.cat([mean, self.spread.expand_as(mean)], dim=-1)
 
-    def sample(self, choice: Tensor, noise: Tensor) -> Tensor:
+    def sample(self, distribution: Tensor, noise: Tensor) -> Tensor:
         """Turn normal numbers (batch, numbers) into actions."""
-        mean, spread = choice.chunk(2, -1)
-        return mean + spread.exp() * noise
+        mean, log_deviation = distribution.chunk(2, -1)
+        return mean + log_deviation.exp() * noise
 
-    def best(self, choice: Tensor) -> Tensor:
+    def mode(self, distribution: Tensor) -> Tensor:
         """The means."""
-        return choice.chunk(2, -1)[0]
+        return distribution.chunk(2, -1)[0]
 
-    def log_prob(self, choice: Tensor, actions: Tensor) -> Tensor:
+    def log_prob(self, distribution: Tensor, actions: Tensor) -> Tensor:
         """Log-density of actions (batch,)."""
-        mean, spread = choice.chunk(2, -1)
-        return (-0.5 * ((actions - mean) / spread.exp()) ** 2 - spread - 0.5 * math.log(2 * math.pi)).sum(-1)
+        mean, log_deviation = distribution.chunk(2, -1)
+        scaled = (actions - mean) / log_deviation.exp()
+        return (-0.5 * scaled**2 - log_deviation - 0.5 * math.log(2 * math.pi)).sum(-1)
 
-    def entropy(self, choice: Tensor) -> Tensor:
+    def entropy(self, distribution: Tensor) -> Tensor:
         """Entropy (batch,)."""
-        return (choice.chunk(2, -1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+        return (distribution.chunk(2, -1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
-    def divergence(self, new: Tensor, old: Tensor) -> Tensor:
+    def kl(self, new: Tensor, old: Tensor) -> Tensor:
         """KL(new || old) (batch,)."""
-        (m, s) = new.chunk(2, -1)
-        (n, r) = old.chunk(2, -1)
-        return (r - s + ((2 * s).exp() + (m - n) ** 2) / (2 * (2 * r).exp()) - 0.5).sum(-1)
+        new_mean, new_log = new.chunk(2, -1)
+        old_mean, old_log = old.chunk(2, -1)
+        distance = (2 * new_log).exp() + (new_mean - old_mean) ** 2
+        return (old_log - new_log + distance / (2 * (2 * old_log).exp()) - 0.5).sum(-1)
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Random numbers for `sample`: normal ones."""
-        return rng.standard_normal((*shape, self.noisy), np.float32)
+        return rng.standard_normal((*shape, self.noise_size), np.float32)
 
-    def outward(self, actions: Any) -> Any:
-        """What the world takes: scaled, and cut off at its bounds."""
-        wide = self.middle + self.reach * actions.reshape(len(actions), *self.space.shape)
-        return np.clip(wide, self.space.low, self.space.high).astype(self.space.dtype)
+    def to_world(self, actions: Any) -> Any:
+        """The actions on the world's scale, clipped to its bounds."""
+        scaled = self.middle + self.half_range * actions.reshape(len(actions), *self.space.shape)
+        return np.clip(scaled, self.space.low, self.space.high).astype(self.space.dtype)
 
 
-def head(inward: int, outward: int, gain: float) -> nn.Linear:
-    """A linear layer that begins orthogonal, with outputs near zero."""
-    linear = nn.Linear(inward, outward)
+def output_layer(in_features: int, out_features: int, gain: float) -> nn.Linear:
+    """A linear layer with orthogonal initial weights and a bias of zero; a small gain makes its first outputs small."""
+    linear = nn.Linear(in_features, out_features)
     nn.init.orthogonal_(linear.weight, gain)
     nn.init.zeros_(linear.bias)
     return linear

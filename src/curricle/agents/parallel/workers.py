@@ -1,9 +1,14 @@
-"""WorkerGroup: lanes that do the same work side by side and meet at fixed points.
+"""Worker groups: several workers run the same function side by side and exchange values at fixed points.
 
-On a CPU every lane but the first is a process forked for the call, which shares tensors made by `shared` and is gone
-when the call ends; a thread stands in where processes cannot fork. Beside a GPU one worker plays all lanes by turns
-(`lane.py`). Lane 0 is the caller. What happens at a meeting is done by lane 0 alone, in the order of the lanes, so
-results are the same whoever works and however busy the machine is. A killed caller takes its lanes with it.
+`run_workers(size, function)` calls `function(group)` once in each worker, much as a torch.distributed program runs:
+
+    values = group.gather(value)    a list of all workers' values on the leader, None on the others
+    if values is not None: ...      what only the leader does
+    group.wait_for_leader()         the others go on when the leader gets here
+
+The leader is the caller. The others are processes that are forked for the call and share the tensors that
+`shared_memory` made; where processes cannot fork, they are threads. The leader gathers in the order of the workers, so
+results do not depend on how busy the machine is. If the caller is killed, its workers end, too.
 """
 
 import contextlib
@@ -17,7 +22,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,139 +30,157 @@ from torch import Tensor
 from curricle.errors import AgentError, CurricleError, out_of_memory
 
 if TYPE_CHECKING:
-    Line = Connection[Any, Any]
+    PipeEnd = Connection[Any, Any]
 else:  # no subscripts at run time
-    Line = Connection
-Work = Callable[[int, "WorkerGroup"], None]
-"""What each lane does, given its number and the team to meet with."""
+    PipeEnd = Connection
+T = TypeVar("T")
 
 
-class WorkerGroup(Protocol):
-    """One lane's way to the others."""
+class WorkerGroup:
+    """What one worker knows of the others."""
 
-    def meet(self, brought: Any, then: Callable[[list[Any]], None]) -> None:
-        """Wait for all lanes; lane 0 then does something with what each brought, while the others wait."""
+    def __init__(self, index: int, size: int, pipes: Sequence[PipeEnd]) -> None:
+        """`pipes` lead from the leader to each of the others, or from one of the others to the leader."""
+        self.index = index
+        self.size = size
+        self.pipes = pipes
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this worker is the leader, the first one."""
+        return self.index == 0
+
+    def gather(self, value: T) -> list[T] | None:
+        """Send a value to the leader, which waits for those of all workers."""
+        if not self.is_leader:
+            self._send_to_leader(value)
+            return None
+        values = [value]
+        for pipe in self.pipes:
+            values.append(_receive(pipe))
+        return values
+
+    def wait_for_leader(self) -> None:
+        """Wait until the leader calls this, too; the leader itself does not wait."""
+        if not self.is_leader:
+            self._wait()
+            return
+        for pipe in self.pipes:
+            try:
+                pipe.send(None)
+            except ConnectionError:  # this worker has ended; why, is the last thing in its pipe
+                while True:
+                    _receive(pipe)
+
+    def _send_to_leader(self, value: Any) -> None:
+        (pipe,) = self.pipes
+        try:
+            pipe.send(value)
+        except ConnectionError:
+            raise _LeaderGone from None
+
+    def _wait(self) -> None:
+        (pipe,) = self.pipes
+        try:
+            pipe.recv()
+        except (EOFError, ConnectionError):
+            raise _LeaderGone from None
+
+
+Work = Callable[[WorkerGroup], None]
 
 
 def shared_memory(like: Tensor) -> Tensor:
-    """A copy of a tensor in memory that forked processes share."""
+    """Copy a tensor into memory that forked processes share."""
     if like.device.type != "cpu" or not like.numel():
         return like.clone()
     memory = torch.frombuffer(mmap.mmap(-1, like.numel() * like.element_size()), dtype=like.dtype)
     return memory.view(like.shape).copy_(like)
 
 
-def run_workers(lanes: int, work: Work, *, processes: bool) -> None:
-    """Let all lanes work, and return when they are done; the first error of any lane is raised here."""
-    if lanes == 1:
-        work(0, _Alone())
-    elif processes and sys.platform == "linux":
-        _fork(lanes, work)
+def run_workers(size: int, work: Work, *, processes: bool) -> None:
+    """Run a function in all workers, and return when they are done; the first error of any worker is raised here."""
+    if processes and sys.platform == "linux":
+        _run_processes(size, work)
     else:
-        _threads(lanes, work)
+        _run_threads(size, work)
 
 
-class _Alone:
-    def meet(self, brought: Any, then: Callable[[list[Any]], None]) -> None:
-        then([brought])
+class _LeaderGone(Exception):
+    """The leader has ended, so there is nothing left to do."""
 
 
-class _Failed:
-    """An error on its way from a lane to the caller."""
+class _Failure:
+    """An error on its way to the leader."""
 
     def __init__(self, error: BaseException) -> None:
         self.known = error if isinstance(error, CurricleError) else None
-        self.full = str(error) if out_of_memory(error) else None
-        self.text = "".join(traceback.format_exception(error))
+        self.out_of_memory = str(error) if out_of_memory(error) else None
+        self.traceback = "".join(traceback.format_exception(error))
 
-    def raised(self) -> Exception:
-        if self.full is not None:
-            return MemoryError(self.full)
-        return self.known or AgentError(f"a lane of the agent failed:\n{self.text}")
-
-
-class _Gone(Exception):
-    """The caller left."""
+    def error(self) -> Exception:
+        """The error to raise on the leader."""
+        if self.out_of_memory is not None:
+            return MemoryError(self.out_of_memory)
+        return self.known or AgentError(f"a worker of the agent failed:\n{self.traceback}")
 
 
-class _Caller:
-    """Lane 0 among processes."""
-
-    def __init__(self, lines: Sequence[Line]) -> None:
-        self.lines = lines
-
-    def meet(self, brought: Any, then: Callable[[list[Any]], None]) -> None:
-        all_brought = [brought, *(self._hear(line) for line in self.lines)]
-        then(all_brought)
-        for line in self.lines:
-            line.send(None)
-
-    def _hear(self, line: Line) -> Any:
-        try:
-            heard = line.recv()
-        except (EOFError, ConnectionError):
-            raise AgentError("a lane of the agent was killed; memory may have run out") from None
-        if isinstance(heard, _Failed):
-            raise heard.raised()
-        return heard
-
-
-class _Forked:
-    """Any other lane among processes."""
-
-    def __init__(self, line: Line) -> None:
-        self.line = line
-
-    def meet(self, brought: Any, then: Callable[[list[Any]], None]) -> None:
-        try:
-            self.line.send(brought)
-            self.line.recv()
-        except (EOFError, ConnectionError):
-            raise _Gone from None
-
-
-def _fork(lanes: int, work: Work) -> None:
-    lines = list[Line]()
-    children = list[int]()
+def _receive(pipe: PipeEnd) -> Any:
+    """On the leader: the next value of a worker; raises the worker's error if it failed."""
     try:
-        for lane in range(1, lanes):
-            mine, its = Pipe()
+        value = pipe.recv()
+    except (EOFError, ConnectionError):
+        raise AgentError("a worker of the agent was killed; memory may have run out") from None
+    if isinstance(value, _Failure):
+        raise value.error()
+    return value
+
+
+def _run_processes(size: int, work: Work) -> None:
+    pipes: list[PipeEnd] = []
+    children: list[int] = []
+    try:
+        for index in range(1, size):
+            leader_end, worker_end = Pipe()
             sys.stdout.flush()
-            with warnings.catch_warnings():  # Python 3.12 warns of other threads' locks; a lane takes none of theirs
+            with warnings.catch_warnings():  # Python 3.12 warns of locks of other threads; a worker takes none of them
                 warnings.simplefilter("ignore", DeprecationWarning)
                 child = os.fork()
             if child == 0:
-                for line in (mine, *lines):  # the other ends, and those of lanes before it
-                    line.close()
-                _live(lane, its, work)
-            its.close()
-            lines.append(mine)
+                for pipe in (leader_end, *pipes):  # the leader's, also those to earlier workers
+                    pipe.close()
+                _live_as_process(WorkerGroup(index, size, [worker_end]), work)
+            worker_end.close()
+            pipes.append(leader_end)
             children.append(child)
-        work(0, _Caller(lines))
+        work(WorkerGroup(0, size, pipes))
     finally:
-        for line in lines:
-            line.close()  # whoever still waits hears it and leaves
+        for pipe in pipes:
+            pipe.close()  # workers that still wait notice it and end
         for child in children:
             os.waitpid(child, 0)
 
 
-def _live(lane: int, line: Line, work: Work) -> None:
-    """The whole life of a forked lane; it never returns."""
+def _live_as_process(group: WorkerGroup, work: Work) -> None:
+    """Run the function in a forked process; this never returns."""
     try:
-        gc.freeze()  # what the caller left to be collected is the caller's: its files, threads and folders
-        _let_go()
-        work(lane, _Forked(line))
-    except (_Gone, KeyboardInterrupt):
+        gc.freeze()  # garbage of the caller is the caller's to collect: its files, threads and folders
+        _drop_locks()
+        work(group)
+    except (_LeaderGone, KeyboardInterrupt):
         pass
-    except BaseException as error:  # whatever it is, the caller has to hear of it
+    except BaseException as error:  # whatever it is, the leader has to know
         with contextlib.suppress(OSError):
-            line.send(_Failed(error))
+            group.pipes[0].send(_Failure(error))
     finally:
         os._exit(0)
 
 
-def _let_go() -> None:
-    """Give up files that the caller holds a lock on, which must not outlive it: a run folder's. A world's stay open."""
+def _drop_locks() -> None:
+    """Give up the files on which the caller holds a lock, such as a run folder's: locks must not outlive the caller.
+
+    Files that a world has open stay open.
+    """
     nothing = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -165,48 +188,33 @@ def _let_go() -> None:
                 os.dup2(nothing, int(name))  # the number stays taken, so that no late close can hit another file
 
 
-class _Threads:
-    """All lanes as threads."""
-
-    def __init__(self, lanes: int) -> None:
-        self.barrier = threading.Barrier(lanes)
-        self.brought = [None] * lanes
-        self.error = list[BaseException]()
-
-    def lane(self, number: int) -> "_Thread":
-        return _Thread(self, number)
-
-
-class _Thread:
-    def __init__(self, all_: _Threads, number: int) -> None:
-        self.all = all_
-        self.number = number
-
-    def meet(self, brought: Any, then: Callable[[list[Any]], None]) -> None:
-        self.all.brought[self.number] = brought
-        self.all.barrier.wait()
-        if self.number == 0:
-            then(list(self.all.brought))
-        self.all.barrier.wait()
+def _run_threads(size: int, work: Work) -> None:
+    pipes: list[PipeEnd] = []
+    threads: list[threading.Thread] = []
+    try:
+        for index in range(1, size):
+            leader_end, worker_end = Pipe()
+            group = WorkerGroup(index, size, [worker_end])
+            thread = threading.Thread(target=_live_as_thread, args=(group, work), daemon=True)
+            thread.start()
+            pipes.append(leader_end)
+            threads.append(thread)
+        work(WorkerGroup(0, size, pipes))
+    finally:
+        for pipe in pipes:
+            pipe.close()  # workers that still wait notice it and end
+        for thread in threads:
+            thread.join()
 
 
-def _threads(lanes: int, work: Work) -> None:
-    together = _Threads(lanes)
-
-    def live(lane: int) -> None:
-        try:
-            work(lane, together.lane(lane))
-        except threading.BrokenBarrierError:
-            pass
-        except BaseException as error:
-            together.error.append(error)
-            together.barrier.abort()
-
-    others = [threading.Thread(target=live, args=(lane,), daemon=True) for lane in range(1, lanes)]
-    for other in others:
-        other.start()
-    live(0)
-    for other in others:
-        other.join()
-    if together.error:
-        raise together.error[0]
+def _live_as_thread(group: WorkerGroup, work: Work) -> None:
+    (pipe,) = group.pipes
+    try:
+        work(group)
+    except _LeaderGone:
+        pass
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            pipe.send(_Failure(error))
+    finally:
+        pipe.close()

@@ -1,17 +1,21 @@
-"""PPO (Schulman et al. 2017) for any vector world: discrete or continuous actions, images, symbols, numbers.
+"""PPO (Schulman et al. 2017) for any world of simulators: images, symbols or numbers, discrete or continuous actions.
 
-Defaults are those of the papers for Crafter from pixels (Moon et al. 2023, EnvGen). It practises in all designs side by
-side and counts outcomes from the episodes it trains on. Every draw comes from the seed of the call, and the checkpoint
-holds network, optimiser, normalisers and environments: on a CPU a resumed run ends with the same bytes. Environments
-and minibatches are split into `lanes` that work side by side (`team.py`); gradients are added in a fixed order, so the
-load of the machine and the number of its cores change nothing but the time.
+`PPO.train` is the algorithm; read on from there: collect a rollout, compute advantages, update, and again. The agent
+practises in all designs side by side and counts outcomes from the episodes that it trains on. The default options are
+those of the papers for Crafter from pixels (Moon et al. 2023, EnvGen).
+
+Every worker runs `train` (`parallel/workers.py`): it plays a slice of the environments and computes its share of each
+minibatch's gradient; the leader adds them up and takes the step. Beside a GPU there is one worker, which never waits
+for the GPU where it can prepare something meanwhile. Sums are taken in a fixed order and every draw comes from the seed
+of the call, so on a CPU a resumed run ends with the same bytes, however busy the machine is.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,29 +23,45 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from curricle.agent import Agent, Report
-from curricle.agents.cuda.graphs import CudaGraph
-from curricle.agents.cuda.memory import PendingMetrics
-from curricle.agents.devices import bf16_autocast, can_fork, choose_device, keep_freed_memory, single_thread, to_device
+from curricle.agents.devices import (
+    bf16_autocast,
+    can_fork,
+    choose_device,
+    keep_freed_memory,
+    single_thread,
+    start_download,
+    to_device,
+    use_fused_kernels,
+)
 from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
 from curricle.agents.networks.encoders import Network
 from curricle.agents.networks.flat_parameters import FlatParameters
+from curricle.agents.networks.heads import Categorical
 from curricle.agents.networks.spaces import Arrays, check_actions, input_specs
 from curricle.agents.parallel.workers import WorkerGroup, run_workers, shared_memory
-from curricle.agents.ppo.actor import Actor
-from curricle.agents.ppo.lane import Lane, Sight, Turns
+from curricle.agents.ppo.actors import Actor, EnvironmentState, Evaluator, PolicyStep, estimate_values
 from curricle.agents.ppo.options import PPOOptions
-from curricle.agents.ppo.player import Player
-from curricle.agents.ppo.practice import Course, Scene
-from curricle.agents.ppo.rollout import Cut, Rollout, picked
-from curricle.agents.ppo.update import FIGURES, Weights, objective
+from curricle.agents.ppo.rollout import (
+    FinishedRollout,
+    Practice,
+    RolloutBuffer,
+    RolloutPlan,
+    Truncation,
+    concatenate,
+    select_rows,
+)
 from curricle.errors import AgentError, RunDamaged, explained
 from curricle.records import Design, Outcome
 from curricle.seeds import derive
 from curricle.tracking import checkpoint
 from curricle.world import World, WorldVector
 
+if TYPE_CHECKING:
+    from curricle.agents.cuda.graphs import CudaGraph
+
 LOG = logging.getLogger("curricle")
-ADVICE = "choose fewer environments, shorter rollouts (steps) or more minibatches"
+MEMORY_ADVICE = "choose fewer environments, shorter rollouts (steps) or more minibatches"
+LOSS_METRICS = ("loss/policy", "loss/value", "policy/entropy", "policy/kl", "policy/clipped")
 
 
 class PPO(Agent):
@@ -57,310 +77,410 @@ class PPO(Agent):
         super().__init__(world, options, seed)
         self.vectors = vector_world(world, self.id)
         self.device = choose_device(self.options.device, self.id)
+        self.on_gpu = self.device.type == "cuda"
+        self.uses_graphs = self.on_gpu and self.options.graphs
         self.rollouts = 0
-        self.scene = None
-        self._rollout: Rollout | None = None
-        self._graphs = dict[Any, CudaGraph]()
-        self._sights = dict[Any, Sight]()
-        self._captures = self.device.type == "cuda" and self.options.graphs
-        if self.device.type == "cpu":
+        self.environment_state: EnvironmentState | None = None
+        self._buffer: RolloutBuffer | None = None
+        self._policy_steps: dict[tuple[int, int], PolicyStep] = {}  # those with a CUDA graph
+        self._graphs: dict[Any, CudaGraph] = {}
+        if not self.on_gpu:
             keep_freed_memory()
-        with explained(self.id, ADVICE, AgentError):
-            self.network = self._network(seed)
-            self._equip()
+        with explained(self.id, MEMORY_ADVICE, AgentError):
+            self.network = self._make_network(seed)
+            self._make_optimisers()
         LOG.info("%s runs on %s", self.id, self.device)
 
-    rollouts: int
-    scene: Scene | None
-
-    def _network(self, seed: int) -> Network:
-        """A new network for what the world shows and takes."""
-        o = self.options
-        probe = self.vectors.vector([self.world.original])
-        where = f"{self.id} in {self.world.id}"
-        actions = probe.single_action_space
-        self.parts = input_specs(probe.single_observation_space, where)
-        probe.close()
-        check_actions(actions, where)
-        hidden = o.hidden or (1024 if any(part.kind == "image" for part in self.parts.values()) else 256)
-        with torch.random.fork_rng(devices=[]), single_thread(torch.device("cpu")):
-            torch.manual_seed(derive(seed, "network"))
-            made = self.Net(
-                self.parts,
-                actions,
-                channels=o.channels,
-                blocks=o.blocks,
-                width=o.width,
-                hidden=hidden,
-                keep=o.value_norm_decay,
-            )
-            return made.to(self.device)
-
-    def _equip(self) -> None:
-        """All that learning needs beside the network."""
-        o = self.options
-        on_gpu = self.device.type == "cuda"
-        self.actor = Actor(self.network, self.device, bf16=o.bf16)
-        self.row = FlatParameters(self.network, bf16_copies=on_gpu and o.bf16)
-        self.row.flat.grad = torch.zeros_like(self.row.flat)
-        self.adams = {
-            name: torch.optim.Adam([self.row.flat], lr=o.learning_rate, fused=True, capturable=on_gpu)
-            for name in self.optimisers
-        }
-        for adam in self.adams.values():
-            adam.step()  # on a zero gradient: makes the optimiser's state and moves nothing
-            for value in adam.state[self.row.flat].values():
-                value.zero_()
-        self._slopes = [shared_memory(torch.zeros_like(self.row.flat.data)) for _ in range(o.workers)]
-
-    # -- the contract ----------------------------------------------------------------------------------------------
+    # -- the algorithm ---------------------------------------------------------------------------------------------
 
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
-        """Rollouts and updates in turn; the budget is shared out evenly over rollouts of at least `steps` steps."""
-        owners = share_out(len(designs), self.options.environments)
+        """Train for `budget` steps, in rollouts of at least `steps` steps of each environment."""
+        o = self.options
+        owners = share_out(len(designs), o.environments)
+        tally = Tally(self.vectors, designs, owners)
         if not budget:
-            return Tally(self.vectors, designs, owners).outcomes()
-        each = [dict(self.vectors.setting(design.setting).values) for design in designs]
-        settings = [each[owner] for owner in owners]
-        course = Course(settings, self.options.workers, budget, self.options.steps, seed)
-        course.tally = Tally(self.vectors, designs, owners)
-        course.report = report
-        if scene := course.continued(self.scene):
-            course.tally.running[:] = scene.arrays["running"]
-        with explained(self.id, ADVICE, AgentError), single_thread(self.device):
-            course.rollout = self._room(len(owners))
-            workers = 1 if self.device.type == "cuda" else course.lanes
-            run_workers(workers, partial(self._work, course), processes=can_fork(self.device))
-        return course.tally.outcomes()
+            return tally.outcomes()
+        designed = [self.vectors.setting(design.setting) for design in designs]
+        designed_values = [dict(setting.values) for setting in designed]
+        with explained(self.id, MEMORY_ADVICE, AgentError), single_thread(self.device):
+            practice = Practice(
+                plan=RolloutPlan(len(owners), o.workers, budget, o.steps, seed),
+                settings=[designed[owner] for owner in owners],
+                values=[designed_values[owner] for owner in owners],
+                buffer=self._allocate_buffer(len(owners)),
+                tally=tally,
+                report=report,
+            )
+            workers = 1 if self.on_gpu else practice.plan.slices
+            run_workers(workers, partial(self.train, practice), processes=can_fork(self.device))
+        return tally.outcomes()
 
-    def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
-        """Play with the policy as it is; every seed draws its own luck."""
-        with explained(self.id, ADVICE, AgentError), single_thread(self.device):
-            o = self.options
-            player = Player(self.network, self.device, seeds, bf16=o.bf16, greedy=o.greedy)
-            return play(self.vectors, designs, seeds, episodes, player.act, player.saw)
+    def train(self, practice: Practice, group: WorkerGroup) -> None:
+        """Collect a rollout, compute advantages, update, and again; every worker runs this."""
+        o = self.options
+        plan = practice.plan
+        finished: FinishedRollout | None = None
+        with self._open_actors(practice, group) as actors:
+            for index in range(plan.rollouts):
+                steps = plan.steps(index)
+                for number, actor in actors.items():
+                    actor.start_rollout(plan.noise(self.network.policy, index, number))
+                minibatches = to_device(plan.minibatches(index, o.epochs, o.minibatches), self.device)
+                if finished is not None:  # this late, so that a GPU has something to do while its metrics are fetched
+                    self._report(finished, practice)
+                group.wait_for_leader()  # which stops in the report if the loss broke down
 
-    def perform(self, design: Design, seed: int) -> Iterator[WorldVector]:
-        """Play one episode, to be watched."""
-        with explained(self.id, ADVICE, AgentError), single_thread(self.device):
-            player = Player(self.network, self.device, [seed], bf16=self.options.bf16, greedy=self.options.greedy)
-            yield from perform(self.vectors, design, seed, player.act, player.saw)
+                truncations = self.collect_rollout(list(actors.values()), steps)
+                self.compute_advantages(practice.buffer, steps, truncations, group)
+                losses = self.update(practice.buffer, minibatches, group)
+                if losses is not None:
+                    finished = self._finish_rollout(practice, index, losses)
+                group.wait_for_leader()
+            if finished is not None:
+                self._report(finished, practice)
+            self._keep_environment_state(practice, actors, group)
 
-    def save(self, folder: Path) -> None:
-        """Write network, optimiser, normalisers and environments."""
-        arrays, state = self.arrays()
-        checkpoint.write(folder, arrays, {"world": self.world.id, "pictures": "by pixel", **state})
+    def collect_rollout(self, actors: Sequence[Actor], steps: int) -> list[Truncation]:
+        """Act in the environments and write all down in the buffer; returns the episodes that were cut short.
 
-    def load(self, folder: Path) -> None:
-        """Take up what `save` wrote."""
-        arrays, state = checkpoint.read(folder)
-        try:
-            if state["world"] != self.world.id:
-                raise ValueError(f"it is of {state['world']}")
-            if "pictures" not in state and any(part.kind == "image" for part in self.parts.values()):
-                raise ValueError("it is of before networks laid pictures out by pixel; it has to be trained anew")
-            self.take(arrays, state)
-        except (KeyError, RuntimeError, ValueError) as error:
-            raise RunDamaged(f"checkpoint {folder} does not fit {self.id} in {self.world.id}: {error}") from error
-
-    # -- what a checkpoint holds; distill.py adds to it ------------------------------------------------------------
-
-    def arrays(self) -> tuple[Arrays, dict[str, Any]]:
-        """All state as arrays and plain data."""
-        found = {f"network.{name}": tensor.cpu().numpy() for name, tensor in self.network.state_dict().items()}
-        found |= {name: tensor.cpu().numpy() for name, tensor in self._moments().items()}
-        if self.scene:
-            found |= {f"scene.{name}": array for name, array in self.scene.arrays.items()}
-        scene = {"settings": self.scene.settings, "lanes": self.scene.lanes} if self.scene else None
-        return found, {"rollouts": self.rollouts, "scene": scene}
-
-    def take(self, arrays: Mapping[str, NDArray[Any]], state: Mapping[str, Any]) -> None:
-        """Take up what `arrays` gave."""
-        given = {name: torch.from_numpy(arrays[f"network.{name}"].copy()) for name in self.network.state_dict()}
-        self.network.load_state_dict(given)
-        self.row.refresh_bf16_copy()
-        for name, tensor in self._moments().items():
-            tensor.copy_(torch.from_numpy(arrays[name].copy()))
-        self.rollouts = state["rollouts"]
-        self.scene = None
-        if state["scene"] is not None:
-            kept = {name.removeprefix("scene."): array for name, array in arrays.items() if name.startswith("scene.")}
-            self.scene = Scene(state["scene"]["settings"], state["scene"]["lanes"], kept)
-
-    def _moments(self) -> dict[str, Tensor]:
-        """The state of the optimisers."""
-        states = {name: adam.state[self.row.flat] for name, adam in self.adams.items()}
-        return {f"{name}.{key}": tensor for name, state in states.items() for key, tensor in state.items()}
-
-    def moving(self) -> list[Tensor]:
-        """What a step of learning changes."""
-        bf16_copy = [] if self.row.bf16_copy is None else [self.row.bf16_copy]
-        return [self.row.flat.data, *bf16_copy, self.network.scale.moments, *self._moments().values()]
-
-    # -- rollout ---------------------------------------------------------------------------------------------------
-
-    def _work(self, course: Course, me: int, team: WorkerGroup) -> None:
-        """What every worker does in a practice: play, meet, learn, meet, ...; beside a GPU one plays all lanes."""
-        own = range(course.lanes) if self.device.type == "cuda" else (me,)
-        lanes = list[Lane]()
-        try:
-            self._open(course, own, lanes)
-            turns = Turns(lanes)
-            turns.begin(course.draw_noise(self.network.policy, 0, own))
-            batches = self._batches(course, 0)
-            for index in range(course.count):
-                cut = turns.play(steps := course.length(index))
-                team.meet(cut, partial(self._judge, course, steps))
-                self._update(course, batches, me, team)
-                team.meet(None, partial(self._settle, course, index + 1))
-                if index + 1 < course.count:
-                    turns.begin(course.draw_noise(self.network.policy, index + 1, own))
-                    batches = self._batches(course, index + 1)
-                if self.device.type == "cuda":  # which goes on meanwhile
-                    self._tell(course, index + 1)
-            team.meet([(lane.vector.snapshot(), lane.keep()) for lane in lanes], partial(self._keep, course))
-        finally:
-            for lane in lanes:
-                lane.close()
-
-    def _room(self, count: int) -> Rollout:
-        """Room for a rollout of any length; kept, because a GPU's graphs read from it."""
-        if self._rollout is None or self._rollout.count != count:
-            for sight in self._sights.values():
-                sight.graph = None  # which knows it in turn: what they hold on to is needed again
-            self._rollout = None
-            self._graphs = {}
-            self._sights = {}
-            self._rollout = Rollout(self.network, self.device, 2 * self.options.steps, count, len(self.world.skills))
-        return self._rollout
-
-    def _open(self, course: Course, own: Sequence[int], lanes: list[Lane]) -> None:
-        """Make lanes' environments, and go on from where the last practice left them if the settings are the same."""
-        spans = [course.span(lane) for lane in own]
-        scene = course.continued(self.scene)
-        typed = {id(values): self.vectors.setting(values) for values in {id(v): v for v in course.settings}.values()}
-        groups = [[typed[id(values)] for values in course.settings[first:last]] for first, last in spans]
-        sight = partial(self.actor.sight, self._sights, course.rollout, captures=self._captures)
-        sights = [sight(slice(*span)) for span in spans]
-        for vector, seen in zip(self.vectors.by_turns(groups), sights, strict=True):
-            lanes.append(Lane(vector, seen))  # one by one: what was opened is closed, whatever happens to the next
-        for number, lane, (first, last) in zip(own, lanes, spans, strict=True):
-            if scene:
-                lane.resume(scene.arrays, scene.world(number))
-            else:
-                lane.begin([derive(course.seed, "world", i) % 2**31 for i in range(first, last)])
-
-    def _batches(self, course: Course, index: int) -> Tensor:
-        """The rows of every minibatch of a rollout, (minibatches, size)."""
-        return to_device(course.batches(index, self.options.epochs, self.options.minibatches), self.device)
-
-    def _judge(self, course: Course, steps: int, cuts: Sequence[Sequence[Cut]]) -> None:
-        """At the meeting after play: advantages."""
-        cut = [one for worker in cuts for one in worker]
-        course.rollout.judge(steps, cut, self.actor.worth, self.options.gamma, self.options.gae_lambda)
-
-    def _settle(self, course: Course, done: int, _: Any = None) -> None:
-        """At the meeting after learning: count the episodes, and do what else has to be done before the next looks.
-
-        On a CPU say how it went, too; a GPU has not come that far yet, and need not wait until it is asked.
+        The step of the policy after the last step of the environments gives the values that follow.
         """
-        self.rollouts += 1
-        r = course.rollout
-        steps = course.length(done - 1)
-        course.returns = course.tally.stretch(r.rewards[:steps], r.ended[:steps], r.shown[:steps])
-        course.extra = self.also(course, done)
-        means = course.figures / max(course.minibatches, 1)
-        course.told = PendingMetrics(torch.cat([means, self.row.flat.isfinite().all()[None].to(means)]))
-        self.network.watch({name: tensor[:steps] for name, tensor in r.seen.items()})
-        if self.device.type == "cpu":
-            self._tell(course, done)
+        truncations: list[Truncation] = []
+        for t in range(steps):
+            for actor in actors:
+                actions = actor.wait_for_actions()
+                truncations += actor.step_environments(t, actions)
+                actor.start_policy_step()
+        return truncations
 
-    def _tell(self, course: Course, done: int) -> None:
-        """Stop if the loss broke down, else say how it went."""
-        *means, whole = course.told.values()
-        if not np.isfinite(means).all() or not whole:
+    def compute_advantages(
+        self, buffer: RolloutBuffer, steps: int, truncations: list[Truncation], group: WorkerGroup
+    ) -> None:
+        """Generalised advantage estimation over the whole rollout, on the leader.
+
+        A time limit does not end the future: an episode that was cut short goes on in the value of its last
+        observation.
+        """
+        o = self.options
+        gathered = group.gather(truncations)
+        if gathered is not None:
+            rewards = buffer.rewards[:steps].copy()
+            cut = [truncation for worker in gathered for truncation in worker]
+            if cut:
+                at = [truncation.step for truncation in cut]
+                environments = [truncation.environment for truncation in cut]
+                last = {name: torch.from_numpy(concatenate(cut, name)).to(self.device) for name in self.inputs}
+                values = estimate_values(self.network, last, buffer.memory[at, environments], bf16=o.bf16)
+                rewards[at, environments] += o.gamma * values.cpu().numpy()
+            buffer.compute_advantages(rewards, o.gamma, o.gae_lambda)
+        group.wait_for_leader()
+
+    def update(self, buffer: RolloutBuffer, minibatches: Tensor, group: WorkerGroup) -> Tensor | None:
+        """Take a step of the optimiser for every minibatch; returns the means of the metrics, on the leader.
+
+        The workers share each minibatch out. A GPU takes it whole.
+        """
+        data = buffer.flatten()
+        if self.on_gpu:
+            return self._update_on_gpu(data, minibatches)
+        totals = torch.zeros(len(LOSS_METRICS))
+        for rows in minibatches:
+            if group.is_leader:
+                self.network.scale.update(data["returns"][rows])
+            group.wait_for_leader()
+            share = rows.tensor_split(group.size)[group.index]
+            weight = len(share) / len(rows)
+            metrics: list[float] | None = None
+            if len(share):
+                minibatch = {name: tensor.index_select(0, share) for name, tensor in data.items()}
+                loss, loss_metrics = self.loss(minibatch)
+                self.parameters.gradient(loss * weight, self._worker_gradients[group.index])
+                metrics = (loss_metrics * weight).tolist()
+            gathered = group.gather(metrics)
+            if gathered is not None:
+                self.take_step(self._sum_gradients(gathered))
+                totals += torch.tensor([metrics for metrics in gathered if metrics is not None]).sum(0)
+        return totals / len(minibatches) if group.is_leader else None
+
+    def loss(self, minibatch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The loss of a minibatch, and `LOSS_METRICS`."""
+        o = self.options
+        observations = {name: minibatch[f"observations.{name}"] for name in self.inputs}
+        with bf16_autocast(self.device, o.bf16):
+            features = self.network.encode(observations).float()
+        # the heads are computed in single precision: ratios of policies are sensitive to rounding
+        distribution, values = self.network.policy_and_value(features, minibatch["memory"])
+        return ppo_loss(self.network, distribution, values, minibatch, o.clip, o.value_coef, o.entropy_coef)
+
+    def take_step(self, gradient: Tensor, optimiser: str = "adam") -> None:
+        """Clip the gradient's norm and take a step of the optimiser."""
+        self.parameters.clip_and_step(gradient, self.adams[optimiser], self.options.max_grad_norm)
+
+    def auxiliary_update(self, practice: Practice, index: int) -> dict[str, float]:
+        """What an agent built on this one learns besides, after the update of a rollout; returns its metrics."""
+        return {}
+
+    def _sum_gradients(self, metrics: Sequence[list[float] | None]) -> Tensor:
+        """Add up the gradients of the workers that had a share of the minibatch, in their order."""
+        shares = [g for g, share in zip(self._worker_gradients, metrics, strict=False) if share is not None]
+        total = shares[0]
+        for gradient in shares[1:]:
+            total += gradient
+        return total
+
+    def _update_on_gpu(self, data: Mapping[str, Tensor], minibatches: Tensor) -> Tensor:
+        """The update on a GPU, where a whole minibatch is one CUDA graph; nothing here waits for the GPU."""
+
+        def learn(rows: Tensor) -> Tensor:
+            minibatch = {name: select_rows(tensor, rows) for name, tensor in data.items()}
+            self.network.scale.update(minibatch["returns"])
+            loss, metrics = self.loss(minibatch)
+            self.take_step(self.parameters.gradient(loss))
+            return metrics
+
+        step: Callable[[Tensor], Tensor] = learn
+        if self.uses_graphs:
+            from curricle.agents.cuda.graphs import CudaGraph
+
+            key = ("update", len(minibatches[0]))
+            if key not in self._graphs:
+                self._graphs[key] = CudaGraph(learn, undo=self.learnt_tensors())
+            step = self._graphs[key]
+        totals = torch.zeros(len(LOSS_METRICS), device=self.device)
+        for rows in minibatches:
+            totals += step(rows)
+        return totals / len(minibatches)
+
+    # -- around the algorithm --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _open_actors(self, practice: Practice, group: WorkerGroup) -> Iterator[dict[int, Actor]]:
+        """The actors of this worker, by the numbers of their slices.
+
+        Environments go on where the last practice left them if it was in the same settings; else they are reset.
+        """
+        plan = practice.plan
+        before = self.environment_state
+        if before is not None and not before.fits(practice):
+            before = None
+        if before is not None and group.is_leader:
+            practice.tally.running[:] = before.arrays["running"]
+        numbers = range(plan.slices) if self.on_gpu else [group.index]
+        slices = [plan.slice_of(number) for number in numbers]
+        policy_steps = [self._policy_step(practice.buffer, environments) for environments in slices]
+        vectors = self.vectors.vectors([practice.settings[environments] for environments in slices])
+        actors: dict[int, Actor] = {}
+        try:
+            for number, vector, policy_step in zip(numbers, vectors, policy_steps, strict=True):
+                actors[number] = Actor(vector, policy_step)
+            for number, actor in actors.items():
+                if before is not None:
+                    actor.restore(before.arrays, before.snapshot(number))
+                else:
+                    here = actor.environments
+                    actor.reset([derive(plan.seed, "world", i) % 2**31 for i in range(here.start, here.stop)])
+            yield actors
+        finally:
+            for actor in actors.values():
+                actor.close()
+
+    def _keep_environment_state(self, practice: Practice, actors: Mapping[int, Actor], group: WorkerGroup) -> None:
+        """Keep where the environments stand, for the next practice."""
+        gathered = group.gather([(actor.vector.snapshot(), actor.state()) for actor in actors.values()])
+        if gathered is not None:
+            slices = [each for worker in gathered for each in worker]
+            self.environment_state = EnvironmentState.join(practice, slices)
+
+    def _policy_step(self, buffer: RolloutBuffer, environments: slice) -> PolicyStep:
+        """The policy's step in a slice of the environments; one that was captured as a CUDA graph is kept."""
+        key = (environments.start, environments.stop)
+        if key in self._policy_steps:
+            return self._policy_steps[key]
+        policy_step = PolicyStep(self.network, buffer, environments, bf16=self.options.bf16)
+        if self.uses_graphs:
+            policy_step.capture()
+            self._policy_steps[key] = policy_step
+        return policy_step
+
+    def _allocate_buffer(self, environments: int) -> RolloutBuffer:
+        """A buffer for rollouts of any length; it is kept, because CUDA graphs read from it."""
+        if self._buffer is None or self._buffer.environments != environments:
+            for policy_step in self._policy_steps.values():
+                policy_step.graph = None  # it refers to the step in turn; the memory of both is needed again
+            self._buffer = None
+            self._graphs = {}
+            self._policy_steps = {}
+            skills = len(self.world.skills)
+            self._buffer = RolloutBuffer(self.network, self.device, 2 * self.options.steps, environments, skills)
+        return self._buffer
+
+    def _finish_rollout(self, practice: Practice, index: int, losses: Tensor) -> FinishedRollout:
+        """After an update: count the episodes, and do what has to be done before the policy acts again."""
+        self.rollouts += 1
+        buffer = practice.buffer
+        steps = practice.plan.steps(index)
+        returns = practice.tally.add_rollout(buffer.rewards[:steps], buffer.ended[:steps], buffer.skills[:steps])
+        metrics = self.auxiliary_update(practice, index)
+        is_finite = self.parameters.flat.isfinite().all()[None].to(losses)
+        download = start_download(torch.cat([losses, is_finite]))
+        self.network.update_scales({name: tensor[:steps] for name, tensor in buffer.observations.items()})
+        metrics["practice/episodes"] = float(practice.tally.attempts.sum())
+        if returns:
+            metrics["practice/return"] = float(np.mean(returns))
+        return FinishedRollout(practice.plan.budget_used(index + 1), download, metrics)
+
+    def _report(self, finished: FinishedRollout, practice: Practice) -> None:
+        """Stop if the loss broke down, else report the metrics."""
+        *means, is_finite = finished.losses()
+        if not np.isfinite(means).all() or not is_finite:
             raise AgentError(
                 f"{self.id}: the loss is no longer a number after {self.rollouts} rollouts (policy {means[0]:g}, value "
                 f"{means[1]:g}); the last checkpoint is good: set a learning_rate below "
                 f"{self.options.learning_rate:g} in the run's config.toml ([agent] learning_rate) and resume"
             )
-        figures = dict(zip(FIGURES, means, strict=True)) | course.extra
-        figures |= {"practice/episodes": float(course.tally.attempts.sum())}
-        figures |= {"practice/return": float(np.mean(course.returns))} if course.returns else {}
-        every = sum(course.length(i) for i in range(done))
-        course.report(min(course.budget, every * len(course.settings)), figures)
+        practice.report(finished.budget_used, dict(zip(LOSS_METRICS, means, strict=True)) | finished.metrics)
 
-    def also(self, course: Course, done: int) -> dict[str, float]:
-        """What else is learnt after a rollout, for agents built on this one; returns figures."""
-        return {}
+    # -- test play -------------------------------------------------------------------------------------------------
 
-    def _keep(
-        self, course: Course, brought: Sequence[Sequence[tuple[Mapping[str, NDArray[Any]] | None, Arrays]]]
-    ) -> None:
-        """At the last meeting: keep where the environments stand."""
-        self.scene = Scene.of(course.settings, course.tally, [lane for worker in brought for lane in worker])
+    def measure(self, designs: Sequence[Design], seeds: Sequence[int], episodes: int) -> list[Outcome]:
+        """Play with the policy as it is; every seed draws its own noise."""
+        with explained(self.id, MEMORY_ADVICE, AgentError), single_thread(self.device):
+            player = self._evaluator(seeds)
+            return play(self.vectors, designs, seeds, episodes, player.act, player.after_step)
 
-    # -- update ----------------------------------------------------------------------------------------------------
+    def perform(self, design: Design, seed: int) -> Iterator[WorldVector]:
+        """Play one episode, to be watched."""
+        with explained(self.id, MEMORY_ADVICE, AgentError), single_thread(self.device):
+            player = self._evaluator([seed])
+            yield from perform(self.vectors, design, seed, player.act, player.after_step)
 
-    def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The clipped objective of PPO over a minibatch, and figures: policy, value, entropy, KL, share clipped."""
+    def _evaluator(self, seeds: Sequence[int]) -> Evaluator:
+        return Evaluator(self.network, self.device, seeds, bf16=self.options.bf16, greedy=self.options.greedy)
+
+    # -- network, optimisers and checkpoints -----------------------------------------------------------------------
+
+    def _make_network(self, seed: int) -> Network:
+        """A new network for the observations and actions of the world."""
         o = self.options
-        seen = {name: batch[f"seen.{name}"] for name in self.parts}
-        with bf16_autocast(self.device, o.bf16):
-            latents = self.network.encode(seen).float()
-        choice, values = self.network.decide(latents, batch["memory"])  # heads in full: ratios of policies are delicate
-        return objective(self.network, choice, values, batch, Weights(o.clip, o.value_coef, o.entropy_coef))
-
-    def _update(self, course: Course, batches: Tensor, me: int, team: WorkerGroup) -> None:
-        """Learn from a rollout; on a CPU lanes share each minibatch out, a GPU takes it whole."""
-        data = course.rollout.rows()
-        if me == 0:
-            course.begin(len(FIGURES), self.device)
-        if self.device.type == "cuda":
-            team.meet(None, lambda _: self._descend_alone(course, batches))
-            return
-        team.meet(None, lambda _: self.network.scale.watch(data["returns"][batches[0]]))
-        for number, batch in enumerate(batches):
-            share = batch.tensor_split(course.lanes)[me]
-            weight = len(share) / len(batch)
-            if len(share):
-                loss, figures = self.loss({name: tensor.index_select(0, share) for name, tensor in data.items()})
-                self.row.gradient(loss * weight, self._slopes[me])
-            following = batches[number + 1] if number + 1 < len(batches) else None
-            team.meet(
-                (figures * weight).tolist() if len(share) else None,
-                partial(self._descend, course, None if following is None else data["returns"][following]),
+        probe = self.vectors.vector([self.world.original])
+        where = f"{self.id} in {self.world.id}"
+        actions = probe.single_action_space
+        self.inputs = input_specs(probe.single_observation_space, where)
+        probe.close()
+        check_actions(actions, where)
+        hidden = o.hidden or (1024 if any(spec.kind == "image" for spec in self.inputs.values()) else 256)
+        with torch.random.fork_rng(devices=[]), single_thread(torch.device("cpu")):
+            torch.manual_seed(derive(seed, "network"))
+            network = self.Net(
+                self.inputs,
+                actions,
+                channels=o.channels,
+                blocks=o.blocks,
+                width=o.width,
+                hidden=hidden,
+                value_norm_decay=o.value_norm_decay,
             )
+            return network.to(self.device)
 
-    def _descend(self, course: Course, following: Tensor | None, brought: Sequence[list[float] | None]) -> None:
-        """At the meeting after a minibatch: add up the lanes' gradients in their order, and take the step."""
-        mine = [gradient for gradient, figures in zip(self._slopes, brought, strict=False) if figures is not None]
-        for other in mine[1:]:
-            mine[0] += other
-        self._step(mine[0])
-        course.figures += torch.tensor([figures for figures in brought if figures is not None]).sum(0)
-        course.minibatches += 1
-        if following is not None:
-            self.network.scale.watch(following)
+    def _make_optimisers(self) -> None:
+        """Flat parameters, the optimisers over them, and a gradient for each worker."""
+        o = self.options
+        self.parameters = FlatParameters(self.network, bf16_copies=self.on_gpu and o.bf16)
+        self.adams = {name: self.parameters.make_adam(o.learning_rate) for name in self.optimisers}
+        empty = torch.zeros_like(self.parameters.flat.data)
+        self._worker_gradients = [shared_memory(empty) for _ in range(o.workers)]
 
-    def _descend_alone(self, course: Course, batches: Tensor) -> None:
-        """Minibatches of a rollout one after the other, on a GPU each one graph."""
-        data = course.rollout.rows()
+    def learnt_tensors(self) -> list[Tensor]:
+        """All tensors that a step of learning changes; a graph restores them after its capture."""
+        tensors = [self.parameters.flat.data]
+        if self.parameters.bf16_copy is not None:
+            tensors.append(self.parameters.bf16_copy)
+        return [*tensors, self.network.scale.moments, *self._optimiser_state().values()]
 
-        def work(batch: Tensor) -> Tensor:
-            rows = {name: picked(tensor, batch) for name, tensor in data.items()}
-            self.network.scale.watch(rows["returns"])
-            loss, figures = self.loss(rows)
-            self._step(self.row.gradient(loss))
-            return figures
+    def _optimiser_state(self) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
+        for name, adam in self.adams.items():
+            for key, tensor in adam.state[self.parameters.flat].items():
+                tensors[f"{name}.{key}"] = tensor
+        return tensors
 
-        run: Any = work
-        if self._captures:
-            key = ("update", len(batches[0]))
-            run = self._graphs.setdefault(key, CudaGraph(work, undo=self.moving()))
-        for batch in batches:
-            course.figures += run(batch)
-        course.minibatches += len(batches)
+    def save(self, folder: Path) -> None:
+        """Write network, optimisers, normalisers and environments."""
+        arrays = {f"network.{name}": tensor.cpu().numpy() for name, tensor in self.network.state_dict().items()}
+        for name, tensor in self._optimiser_state().items():
+            arrays[name] = tensor.cpu().numpy()
+        state: dict[str, Any] = {
+            "world": self.world.id,
+            "pictures": "by pixel",
+            "rollouts": self.rollouts,
+            "scene": None,
+        }
+        # "scene" and "lanes" are what environments and slices were called first; runs of that time can still be resumed
+        environments = self.environment_state
+        if environments is not None:
+            for name, array in environments.arrays.items():
+                arrays[f"scene.{name}"] = array
+            state["scene"] = {"settings": environments.settings, "lanes": environments.slices}
+        checkpoint.write(folder, arrays, state)
 
-    def _step(self, gradient: Tensor, optimiser: str = "adam") -> None:
-        self.row.clip_and_step(gradient, self.adams[optimiser], self.options.max_grad_norm)
+    def load(self, folder: Path) -> None:
+        """Load what `save` wrote."""
+        arrays, state = checkpoint.read(folder)
+        try:
+            if state["world"] != self.world.id:
+                raise ValueError(f"it is of {state['world']}")
+            if "pictures" not in state and any(spec.kind == "image" for spec in self.inputs.values()):
+                raise ValueError("it is of before networks laid pictures out by pixel; it has to be trained anew")
+            self._load(arrays, state)
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise RunDamaged(f"checkpoint {folder} does not fit {self.id} in {self.world.id}: {error}") from error
+
+    def _load(self, arrays: Mapping[str, NDArray[Any]], state: Mapping[str, Any]) -> None:
+        names = self.network.state_dict()
+        self.network.load_state_dict({name: torch.from_numpy(arrays[f"network.{name}"].copy()) for name in names})
+        self.parameters.refresh_bf16_copy()
+        for name, tensor in self._optimiser_state().items():
+            tensor.copy_(torch.from_numpy(arrays[name].copy()))
+        self.rollouts = state["rollouts"]
+        self.environment_state = None
+        saved = state["scene"]
+        if saved is not None:
+            prefix = "scene."
+            kept: Arrays = {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
+            self.environment_state = EnvironmentState(saved["settings"], saved["lanes"], kept)
+
+
+def ppo_loss(
+    network: Network,
+    distribution: Tensor,
+    values: Tensor,
+    minibatch: Mapping[str, Tensor],
+    clip: float,
+    value_coef: float,
+    entropy_coef: float,
+) -> tuple[Tensor, Tensor]:
+    """PPO's loss, the clipped policy loss with value loss and entropy bonus, and `LOSS_METRICS`.
+
+    For discrete actions a GPU computes it in one kernel, together with its gradient.
+    """
+    if use_fused_kernels(distribution) and isinstance(network.policy, Categorical):
+        from curricle.agents.cuda import fused_ppo
+
+        coefficients = (clip, value_coef, entropy_coef)
+        return fused_ppo.ppo_loss(distribution, values, minibatch, network.scale.moments, coefficients)
+    log_ratio = network.policy.log_prob(distribution, minibatch["actions"]) - minibatch["log_probs"]
+    policy_loss, clipped = clipped_loss(log_ratio, minibatch["advantages"], clip)
+    value_loss = (values - network.scale.normalise(minibatch["returns"])).square().mean()
+    entropy = network.policy.entropy(distribution).mean()
+    loss = policy_loss + value_coef * value_loss - entropy_coef * entropy
+    detached = log_ratio.detach()
+    kl = (detached.exp() - 1 - detached).mean()
+    return loss, torch.stack([policy_loss, value_loss, entropy, kl, clipped]).detach()
+
+
+def clipped_loss(log_ratio: Tensor, advantages: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+    """PPO's policy loss, and the share of ratios outside the clip range."""
+    ratio = log_ratio.exp()
+    clipped_ratio = ratio.clamp(1 - clip, 1 + clip)
+    loss = -torch.minimum(advantages * ratio, advantages * clipped_ratio).mean()
+    return loss, (ratio != clipped_ratio).float().mean()

@@ -1,9 +1,10 @@
-"""Rollouts: what was seen, done and got in some steps of many sub-environments (`lane.py` plays them), and its worth.
+"""Rollouts: the plan that cuts a practice into rollouts, the buffer that holds one, and its advantages (GAE).
 
-In: rewards, ends and values. Out: advantages and returns, on a GPU in one kernel.
+In: a budget; then what actors (`actors.py`) write into the buffer. Out: minibatches for the update.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,99 +12,192 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from curricle.agent import Report
 from curricle.agents.devices import to_device, use_fused_kernels
+from curricle.agents.episodes import Tally
 from curricle.agents.networks.encoders import Network
+from curricle.agents.networks.heads import Categorical, Gaussian
 from curricle.agents.networks.spaces import Arrays, InputSpec
 from curricle.agents.parallel.workers import shared_memory
+from curricle.seeds import derive, generator
+from curricle.setting import Setting
 
 
-class Rollout:
-    """What happened in `steps` steps of `count` sub-environments; time comes first in every array."""
+class RolloutPlan:
+    """How one practice is cut into rollouts, and its environments into slices, one for each actor."""
 
-    def __init__(self, network: Network, device: torch.device, steps: int, count: int, skills: int) -> None:
-        self.steps = steps
-        self.count = count
+    def __init__(self, environments: int, slices: int, budget: int, min_steps: int, seed: int) -> None:
+        """`budget` counts the steps of all environments; a rollout has at least `min_steps` of each, if there are."""
+        self.environments = environments
+        self.slices = min(slices, environments)
+        self.budget = budget
+        self.seed = seed
+        self.min_steps = min_steps
+        self.total_steps = -(-budget // environments)
+        self.rollouts = max(1, self.total_steps // min_steps)
+
+    def steps(self, index: int) -> int:
+        """Steps of a rollout: the first ones are a step longer where the budget does not divide."""
+        return self.total_steps // self.rollouts + (index < self.total_steps % self.rollouts)
+
+    def budget_used(self, rollouts: int) -> int:
+        """Steps of all environments in the first rollouts, as far as the budget counts them."""
+        steps = sum(self.steps(index) for index in range(rollouts))
+        return min(self.budget, steps * self.environments)
+
+    def slice_of(self, number: int) -> slice:
+        """The environments of one actor."""
+        first = self.environments * number // self.slices
+        last = self.environments * (number + 1) // self.slices
+        return slice(first, last)
+
+    def noise(self, policy: Categorical | Gaussian, index: int, number: int) -> NDArray[np.float32]:
+        """The noise (steps, environments, ...) by which one actor samples its actions in a rollout."""
+        here = self.slice_of(number)
+        rng = generator(self._rollout_seed(index), "act", number)
+        return policy.draw_noise(rng, (self.steps(index), here.stop - here.start))
+
+    def minibatches(self, index: int, epochs: int, minibatches: int) -> Tensor:
+        """The rows of every minibatch of a rollout, (minibatches of all epochs, size).
+
+        All have the same size, also those of longer rollouts, so a few rows may be left out in each epoch.
+        """
+        rows = self.steps(index) * self.environments
+        shortest = self.min_steps * self.environments
+        if self.rollouts == 1:
+            shortest = min(rows, shortest)
+        size = max(1, shortest // minibatches)
+        used = rows // size * size
+        seed = self._rollout_seed(index)
+        orders = [generator(seed, "shuffle", epoch).permutation(rows)[:used] for epoch in range(epochs)]
+        return torch.from_numpy(np.stack(orders).reshape(-1, size))
+
+    def _rollout_seed(self, index: int) -> int:
+        return derive(self.seed, "rollout", index)
+
+
+class RolloutBuffer:
+    """What happened in up to `max_steps` steps of many environments; time is the first axis of every array.
+
+    Arrays have a row more, for the observation that follows the last step and its value.
+    """
+
+    def __init__(self, network: Network, device: torch.device, max_steps: int, environments: int, skills: int) -> None:
+        self.max_steps = max_steps
+        self.environments = environments
         self.device = device
 
-        def room(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device = device) -> Tensor:
-            return shared_memory(torch.zeros(steps + 1, count, *shape, dtype=dtype, device=device))
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device = device) -> Tensor:
+            return shared_memory(torch.zeros(max_steps + 1, environments, *shape, dtype=dtype, device=device))
 
-        self.seen = {name: room(*part.shape, dtype=dtype_of(part)) for name, part in network.parts.items()}
-        self.memory = room(network.memory)
-        self.actions = room(*network.policy.blank.shape, dtype=network.policy.blank.dtype)
-        self.log_probs = room()
-        self.values = room()
-        self.advantages = room()
-        self.returns = room()
-        host = torch.device("cpu")
-        flag = torch.bool
-        self.rewards: NDArray[np.float32] = room(device=host).numpy()
-        self.ended: NDArray[np.bool_] = room(dtype=flag, device=host).numpy()
-        self.shown: NDArray[np.bool_] = room(skills, dtype=flag, device=host).numpy()
+        empty_action = network.policy.empty_action
+        self.observations: dict[str, Tensor] = {}
+        for name, spec in network.inputs.items():
+            self.observations[name] = zeros(*spec.shape, dtype=torch_dtype(spec))
+        self.memory = zeros(network.memory_size)
+        self.actions = zeros(*empty_action.shape, dtype=empty_action.dtype)
+        self.log_probs = zeros()
+        self.values = zeros()
+        self.advantages = zeros()
+        self.returns = zeros()
+        # what the environments return stays on the CPU
+        cpu = torch.device("cpu")
+        self.rewards: NDArray[np.float32] = zeros(device=cpu).numpy()
+        self.ended: NDArray[np.bool_] = zeros(dtype=torch.bool, device=cpu).numpy()
+        self.skills: NDArray[np.bool_] = zeros(skills, dtype=torch.bool, device=cpu).numpy()
 
-    def rows(self) -> dict[str, Tensor]:
-        """All steps of all sub-environments as rows; views, not copies."""
-        whole = {f"seen.{name}": tensor for name, tensor in self.seen.items()}
-        whole |= {name: getattr(self, name) for name in ("memory", "actions", "log_probs", "advantages", "returns")}
-        return {name: tensor[: self.steps].flatten(0, 1) for name, tensor in whole.items()}
+    def flatten(self) -> dict[str, Tensor]:
+        """All steps of all environments as rows of tensors, which are views, not copies."""
+        tensors = {f"observations.{name}": tensor for name, tensor in self.observations.items()}
+        tensors["memory"] = self.memory
+        tensors["actions"] = self.actions
+        tensors["log_probs"] = self.log_probs
+        tensors["advantages"] = self.advantages
+        tensors["returns"] = self.returns
+        return {name: tensor[: self.max_steps].flatten(0, 1) for name, tensor in tensors.items()}
 
-    def judge(
-        self, steps: int, cut: Sequence["Cut"], look_on: Callable[..., Tensor], gamma: float, trace: float
-    ) -> None:
-        """Fill in advantages and returns; an episode cut short goes on in the value of its last observation."""
-        rewards = self.rewards[:steps].copy()
-        if cut:
-            seen = {name: np.concatenate([one.seen[name] for one in cut]) for name in self.seen}
-            at = [one.at for one in cut]
-            who = [one.who for one in cut]
-            tensors = {name: torch.from_numpy(array).to(self.device) for name, array in seen.items()}
-            rewards[at, who] += gamma * look_on(tensors, self.memory[at, who]).cpu().numpy()
-        if use_fused_kernels(self.values):  # a GPU is still at the last looks, and need not be waited for
+    def compute_advantages(self, rewards: NDArray[np.float32], gamma: float, gae_lambda: float) -> None:
+        """Fill in normalised advantages, and returns, for the steps (steps, environments) that have these rewards."""
+        steps = len(rewards)
+        ended = self.ended[:steps]
+        if use_fused_kernels(self.values):  # the GPU is still at the last values, and the CPU need not wait for them
             from curricle.agents.cuda.fused_ppo import fill_advantages
 
-            got, ended = (
-                to_device(torch.from_numpy(some), self.device) for some in (rewards, self.ended[:steps].copy())
-            )
-            fill_advantages(got, ended, self.values, self.advantages, self.returns, gamma, trace)
+            device_rewards = to_device(torch.from_numpy(rewards), self.device)
+            device_ended = to_device(torch.from_numpy(ended.copy()), self.device)
+            fill_advantages(device_rewards, device_ended, self.values, self.advantages, self.returns, gamma, gae_lambda)
             return
         values = self.values[: steps + 1].cpu().numpy()
-        advantages = gae(rewards, values, self.ended[:steps], gamma, trace)
+        advantages = gae(rewards, values, ended, gamma, gae_lambda)
         self.returns[:steps] = torch.from_numpy(advantages + values[:-1]).to(self.device)
-        spread = advantages.std() + 1e-8
-        self.advantages[:steps] = torch.from_numpy((advantages - advantages.mean()) / spread).to(self.device)
+        deviation = advantages.std() + 1e-8
+        self.advantages[:steps] = torch.from_numpy((advantages - advantages.mean()) / deviation).to(self.device)
 
 
-class Cut:
-    """An episode that a time limit ended: when, where, and what was seen last."""
+@dataclass(frozen=True)
+class Practice:
+    """One call of `practise`."""
 
-    def __init__(self, at: int, who: int, seen: Arrays) -> None:
-        self.at = at
-        self.who = who
-        self.seen = {name: array.copy() for name, array in seen.items()}
+    plan: RolloutPlan
+    settings: Sequence[Setting]
+    """Of each environment."""
+    values: list[dict[str, Any]]
+    """The same as plain data."""
+    buffer: RolloutBuffer
+    tally: Tally
+    """Counts the episodes, on the leader."""
+    report: Report
+
+
+@dataclass(frozen=True)
+class FinishedRollout:
+    """What there is to report when a rollout has been learnt from."""
+
+    budget_used: int
+    losses: Callable[[], list[float]]
+    """Waits for a GPU; returns the means of the loss and its metrics, and a 1 if all parameters are finite."""
+    metrics: dict[str, float]
+
+
+class Truncation:
+    """An episode that a time limit ended: at which step, in which environment, and the last observation."""
+
+    def __init__(self, step: int, environment: int, observation: Arrays) -> None:
+        self.step = step
+        self.environment = environment
+        self.observation = {name: array.copy() for name, array in observation.items()}
+
+
+def concatenate(truncations: Sequence[Truncation], name: str) -> NDArray[Any]:
+    """One input of the last observations, as a batch."""
+    return np.concatenate([truncation.observation[name] for truncation in truncations])
 
 
 def gae(
-    rewards: NDArray[Any], values: NDArray[Any], ended: NDArray[np.bool_], gamma: float, trace: float
+    rewards: NDArray[Any], values: NDArray[Any], ended: NDArray[np.bool_], gamma: float, gae_lambda: float
 ) -> NDArray[np.float32]:
-    """Generalised advantages (Schulman et al. 2016); `values` has one row more, for what follows the last step."""
-    goes_on = np.float32(1) - ended
-    deltas = rewards + np.float32(gamma) * values[1:] * goes_on - values[:-1]
-    fade = np.float32(gamma * trace) * goes_on
+    """Generalised advantages (Schulman et al. 2016); `values` has a row more, for what follows the last step."""
+    not_ended = np.float32(1) - ended
+    deltas = rewards + np.float32(gamma) * values[1:] * not_ended - values[:-1]
+    decay = np.float32(gamma * gae_lambda) * not_ended
     advantages = np.empty_like(deltas)
-    later = np.zeros(deltas.shape[1], np.float32)
-    for t in range(len(deltas) - 1, -1, -1):
-        later = advantages[t] = deltas[t] + fade[t] * later
+    advantage = np.zeros(deltas.shape[1], np.float32)
+    for t in reversed(range(len(deltas))):
+        advantage = deltas[t] + decay[t] * advantage
+        advantages[t] = advantage
     return np.asarray(advantages, np.float32)
 
 
-def picked(tensor: Tensor, rows: Tensor) -> Tensor:
+def select_rows(tensor: Tensor, rows: Tensor) -> Tensor:
     """Some rows of a tensor; bytes are fetched eight at a time, which a GPU does several times faster."""
-    wide = tensor.flatten(1) if tensor.ndim > 1 else tensor
-    if tensor.dtype != torch.uint8 or tensor.ndim < 2 or wide.shape[1] % 8:
+    if tensor.dtype != torch.uint8 or tensor.ndim < 2:
         return tensor[rows]
-    return wide.view(torch.int64)[rows].view(torch.uint8).view(len(rows), *tensor.shape[1:])
+    flat = tensor.flatten(1)
+    if flat.shape[1] % 8:
+        return tensor[rows]
+    return flat.view(torch.int64)[rows].view(torch.uint8).view(len(rows), *tensor.shape[1:])
 
 
-def dtype_of(part: InputSpec) -> torch.dtype:
-    """In torch's words."""
-    return torch.from_numpy(np.zeros(0, part.dtype)).dtype
+def torch_dtype(spec: InputSpec) -> torch.dtype:
+    """The type of an input in torch."""
+    return torch.from_numpy(np.zeros(0, spec.dtype)).dtype

@@ -1,4 +1,4 @@
-"""GenEnv's environment policy, a language model that is trained: `designer.py`, and what it stands on."""
+"""GenEnv's environment policy, a language model that is trained. Read `designer.py`."""
 
 from curricle.designers.language.designer import Language
 from curricle.designers.language.options import LanguageOptions

@@ -1,8 +1,8 @@
 """Conditioning: what the environment policy is asked, one request a candidate (GenEnv's conditioning -> task).
 
-A request holds what the world is about, either a seed task to vary (`Brief.examples`) or the knobs there are, how often
-the agent succeeded of late, which way that should move, and whether what was written last taught nothing. Requests that
-share their seed are a group: success can be counted over it (`p_over = "group"`).
+A request holds what the world is about, and either a seed task to vary (`Brief.examples`) or the knobs. It says how
+often the agent succeeded lately, which way that should change, and whether the last texts taught nothing. Requests with
+the same seed task are a group: success can be counted over it (`p_over = "group"`).
 """
 
 from collections.abc import Sequence
@@ -13,71 +13,87 @@ import numpy as np
 from curricle.designers.language.form import Form
 from curricle.records import Brief, Message, Outcome, Values
 
-GUIDE = 2400
-"""Characters of the world's guide that a request quotes: small models drown in more."""
-NEAR = 0.05
-"""Success this close to alpha is as it should be."""
+GUIDE_CHARACTERS = 2400
+"""Most characters of the world's guide that a request quotes: small models get lost in more."""
+CLOSE_TO_ALPHA = 0.05
+"""With success this close to alpha, tasks are as hard as they should be."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request: its words, its group, the skill it is about, and the seed it holds."""
+    """One request: its prompt, its group, the skill it aims at, and its seed task."""
 
     prompt: tuple[Message, ...]
     group: str
     aim: str | None
-    seed: Values | None
+    seed_task: Values | None
 
 
 def requests(
     brief: Brief, n: int, form: Form, alpha: float, aims: bool, rng: np.random.Generator, stuck: bool = False
 ) -> list[Request]:
-    """Ask for n candidates: seeds and aims in turn, from a place drawn anew each cycle.
+    """Make n requests: seed tasks and aims take turns, in an order drawn anew each cycle.
 
-    With `stuck` they are told that the last ones taught nothing, so that they may be unlike them.
+    With `stuck` they say that the last texts taught nothing, so that the next ones may differ.
     """
-    skills = [brief.skills[int(i)].name for i in rng.permutation(len(brief.skills))] if aims else [None]
-    seeds = [int(i) for i in rng.permutation(len(brief.examples))] or [-1]
-    found = []
+    skills: list[str | None] = [None]
+    if aims:
+        skills = [brief.skills[int(i)].name for i in rng.permutation(len(brief.skills))]
+    order_of_examples = [int(i) for i in rng.permutation(len(brief.examples))]
+    made = list[Request]()
     for number in range(n):
-        at = seeds[number % len(seeds)]
         aim = skills[number % len(skills)]
-        seed = brief.examples[at] if at >= 0 else None
-        words = _words(brief, form, aim, seed, success(brief, aim), alpha, stuck)
-        group = f"{brief.cycle}/{at if seed is not None else aim or 'any'}"
-        found.append(Request((Message(role="user", content=words),), group, aim, seed))
-    return found
+        seed_task = None
+        group = f"{brief.cycle}/{aim or 'any'}"
+        if order_of_examples:
+            example = order_of_examples[number % len(order_of_examples)]
+            seed_task = brief.examples[example]
+            group = f"{brief.cycle}/{example}"
+        text = _text(brief, form, aim, seed_task, alpha, stuck)
+        made.append(Request((Message(role="user", content=text),), group, aim, seed_task))
+    return made
 
 
 def success(brief: Brief, aim: str | None) -> float | None:
-    """How often the agent succeeded in the last cycle's designs, those of an aim where there is one."""
+    """Return the agent's success in the last cycle's designs, in those with the aim where there are any."""
     last = brief.past[-1].designed if brief.past else ()
-    mine: Sequence[Outcome] = [o for o in last if o.attempts and (aim is None or o.design.aim == aim)]
-    mine = mine or [o for o in last if o.attempts]
-    return sum(o.successes for o in mine) / sum(o.attempts for o in mine) if mine else None
+    tried = [outcome for outcome in last if outcome.attempts]
+    with_aim = [outcome for outcome in tried if aim is None or outcome.design.aim == aim]
+    counted: Sequence[Outcome] = with_aim or tried
+    if not counted:
+        return None
+    return sum(outcome.successes for outcome in counted) / sum(outcome.attempts for outcome in counted)
 
 
-def _beginning(guide: str) -> str:
-    """As many whole lines as a request quotes."""
-    return guide if len(guide) <= GUIDE else guide[:GUIDE].rpartition("\n")[0]
-
-
-def _words(
-    brief: Brief, form: Form, aim: str | None, seed: Values | None, rate: float | None, alpha: float, stuck: bool
-) -> str:
-    lines = [f"Write practice for an agent in {brief.world}.", _beginning(brief.guide.strip()), ""]
-    if seed is None:
+def _text(brief: Brief, form: Form, aim: str | None, seed_task: Values | None, alpha: float, stuck: bool) -> str:
+    lines = [f"Write practice for an agent in {brief.world}.", _shortened(brief.guide.strip()), ""]
+    if seed_task is None:
         lines += ["Knobs:", *(k.line for k in brief.knobs if k.name in form.names), ""]
     else:
-        lines += ["An example:", form.write({**brief.original, **seed})]
+        lines += ["An example:", form.write({**brief.original, **seed_task})]
     if aim is not None:
         lines.append(f"It should teach {aim}.")
+    rate = success(brief, aim)
     if rate is None:
         lines.append(f"The agent should succeed {alpha:.0%} of the time.")
     else:
-        way = "about as hard" if abs(rate - alpha) <= NEAR else "harder" if rate > alpha else "easier"
-        lines.append(f"The agent succeeded {rate:.0%} of the time and should {alpha:.0%}: write something {way}.")
+        change = _wanted_change(rate, alpha)
+        lines.append(f"The agent succeeded {rate:.0%} of the time and should {alpha:.0%}: write something {change}.")
     if stuck:
         lines.append("What was written last was of no use to it: write something quite different.")
-    lines.append("Write a variation of the example, in its form." if seed is not None else "Write one line a knob.")
+    if seed_task is None:
+        lines.append("Write one line a knob.")
+    else:
+        lines.append("Write a variation of the example, in its form.")
     return "\n".join(lines)
+
+
+def _wanted_change(rate: float, alpha: float) -> str:
+    if abs(rate - alpha) <= CLOSE_TO_ALPHA:
+        return "about as hard"
+    return "harder" if rate > alpha else "easier"
+
+
+def _shortened(guide: str) -> str:
+    """Return as many whole lines of the guide as a request quotes."""
+    return guide if len(guide) <= GUIDE_CHARACTERS else guide[:GUIDE_CHARACTERS].rpartition("\n")[0]

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from curricle.designer import LeaveOptions
 from curricle.errors import UsageError
-from curricle.llm.models.model import CausalOptions
+from curricle.llm.models.loading import CausalOptions
 from curricle.setting import Setting
 
 
@@ -49,8 +49,8 @@ class LanguageOptions(CausalOptions, LeaveOptions):
     explore: float = Field(
         4.0,
         ge=0,
-        description="After cycles that taught nothing half is written by the model it began as, at up to this times "
-        "the temperature; 0: never.",
+        description="After cycles that taught nothing, the initial model writes half of the candidates, at up to this "
+        "times the temperature; 0: never.",
     )
     kl_coef: float = Field(0.01, ge=0, description="Weight of the KL divergence from the initial model.")
     max_kl: float = Field(0.05, gt=0, description="Most KL divergence of one update, in nats a token.")

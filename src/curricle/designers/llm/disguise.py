@@ -1,8 +1,8 @@
-"""Names replaced by words that say nothing: EnvGen's ablation, for any world.
+"""Meaningless names: EnvGen's ablation of what a model knows about a famous game, for any world.
 
-What a model knows of a famous game from its training is in the names. `hide` gives a brief in which every word that the
-names of skills, knobs and choices are made of is another, meaningless one, the same wherever it stands: what the guide
-says of the rules still holds. `show` turns a design that was made for such a brief back into one for the world.
+In: a brief. Out: the same brief with every word in the names of skills, knobs and choices replaced by a meaningless one
+(`hide`). A word is replaced wherever it stands, so the guide still explains the rules. `reveal` translates a design
+that was made for such a brief back.
 """
 
 import re
@@ -11,36 +11,38 @@ from typing import Any
 
 from curricle.records import Brief, Cycle, Design, Frozen, Knob, Outcome, Skill, Value, Values
 
-STAY = frozenset(re.findall(r"\w+", "a an and at by for from in is it of on or per the to with"))
+KEPT = frozenset(re.findall(r"\w+", "a an and at by for from in is it of on or per the to with"))
 _WORD = re.compile(r"[^\W\d_]+")
 _CONSONANTS = "zvkbdfglmnprst"
 _VOWELS = "oiae"
 
 
 class Disguise:
-    """The other words of one world."""
+    """The meaningless words of one world."""
 
     def __init__(self, brief: Brief) -> None:
         skills = [skill.name for skill in brief.skills]
         knobs = [knob.name for knob in brief.knobs]
         choices = [choice for knob in brief.knobs for choice in knob.choices]
-        told = " ".join([brief.world.rpartition("-v")[0], *skills, *knobs, *choices]).lower()
-        words = [word for word in dict.fromkeys(_WORD.findall(told)) if word not in STAY]
-        self.words = dict(zip(words, _nonsense(brief.guide.lower() + told), strict=False))
+        names = " ".join([brief.world.rpartition("-v")[0], *skills, *knobs, *choices]).lower()
+        words = [word for word in dict.fromkeys(_WORD.findall(names)) if word not in KEPT]
+        self.words = dict(zip(words, _meaningless_words(brief.guide.lower() + names), strict=False))
         self.back = {token: word for word, token in self.words.items()}
-        self.skills, self.knobs, self.choices = (self._names(names) for names in (skills, knobs, choices))
+        self.skills = self._names(skills)
+        self.knobs = self._names(knobs)
+        self.choices = self._names(choices)
         self.real_choices = {token: name for name, token in self.choices.items()}
 
     def text(self, text: str) -> str:
-        """A text with every telling word replaced."""
+        """A text with every word of a name replaced."""
         return _WORD.sub(lambda match: _other(match[0], self.words), text)
 
     def plain(self, text: str) -> str:
-        """The same backwards."""
+        """A text with the world's own words again."""
         return _WORD.sub(lambda match: _other(match[0], self.back), text)
 
     def hide(self, brief: Brief) -> Brief:
-        """The brief in other words."""
+        """The brief with meaningless names."""
         return brief.model_copy(
             update={
                 "world": "world",
@@ -53,8 +55,8 @@ class Disguise:
             }
         )
 
-    def show(self, design: Design) -> Design:
-        """A design for the world, out of one that was made in other words."""
+    def reveal(self, design: Design) -> Design:
+        """A design for the world, from one with meaningless names."""
         aims = {token: name for name, token in self.skills.items()}
         return design.model_copy(
             update={
@@ -66,16 +68,16 @@ class Disguise:
         )
 
     def values(self, values: Mapping[str, Value]) -> Values:
-        """A setting in other words."""
+        """A setting with meaningless names."""
         return Frozen({self.knobs[name]: self._value(value) for name, value in values.items()})
 
     def real(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """A setting of the world, out of one in other words."""
+        """A setting of the world, from one with meaningless names."""
         names = {token: name for name, token in self.knobs.items()}
         return {names[name]: self._real(value) for name, value in values.items()}
 
     def _names(self, names: Iterable[str]) -> dict[str, str]:
-        """Another name for each; two that differ in case only get a number."""
+        """A meaningless name for each; of two that differ in case only, one gets a number."""
         other: dict[str, str] = {}
         for name in dict.fromkeys(names):
             token = self.text(name)
@@ -108,20 +110,22 @@ class Disguise:
             name: Frozen({self.skills[skill]: count for skill, count in getattr(outcome, name).items()})
             for name in ("skills", "tried")
         }
-        told = design.model_copy(update={**hidden, "why": self.text(design.why)})
-        return outcome.model_copy(update={"design": told, **counts})
+        shown = design.model_copy(update={**hidden, "why": self.text(design.why)})
+        return outcome.model_copy(update={"design": shown, **counts})
 
 
 def _other(word: str, words: Mapping[str, str]) -> str:
-    """Another word for this one, with its plural."""
+    """What replaces a word, also in the plural; the word itself where nothing does."""
     lower = word.lower()
     if lower in words:
         return words[lower]
-    return f"{words[lower[:-1]]}s" if lower[-1] == "s" and lower[:-1] in words else word
+    if lower[-1] == "s" and lower[:-1] in words:
+        return f"{words[lower[:-1]]}s"
+    return word
 
 
-def _nonsense(used: str) -> Iterable[str]:
-    """Words without a meaning, none of which stands in a text already."""
+def _meaningless_words(used: str) -> Iterable[str]:
+    """Words without a meaning, none of which is in a text already."""
     for length in range(1, 4):
         for number in range((len(_CONSONANTS) * len(_VOWELS)) ** length):
             word = ""

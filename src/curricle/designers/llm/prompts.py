@@ -1,8 +1,8 @@
-"""What a language model is told: a brief in words, out of the world's declaration alone.
+"""The prompt of the designer `llm`: a brief in words, from the world's declaration alone.
 
-`conversation` builds the whole prompt as a function of the brief: an opening with the world and the task, then one turn
-a cycle - how the agent did, what came of the previous designs - with the designs that were made as the model's answers.
-The oldest turns are left out where the budget of tokens is small; the opening and the newest turn always stay.
+In: a brief. Out: a conversation. It opens with the world and the task. Then comes one turn a cycle, with how the agent
+did and what came of the previous designs; the designs themselves are the model's answers. If the prompt would exceed
+its budget of tokens, the oldest turns are left out. The opening and the newest turn always stay.
 """
 
 import json
@@ -33,21 +33,23 @@ Answer with JSON alone, in this form:
 
 def conversation(brief: Brief, n: int, most: int, designer: str) -> list[Message]:
     """The prompt for n designs, of at most about `most` tokens where that is possible."""
-    turns = [(request(_at(brief, i), n), answer(cycle, brief)) for i, cycle in enumerate(brief.past)]
-    own = [all(o.design.by in ("", designer) for o in cycle.designed) and bool(cycle.designed) for cycle in brief.past]
-    history = [turn for turn, mine in zip(turns, own, strict=True) if mine]
+    history = []
+    for i, cycle in enumerate(brief.past):
+        if cycle.designed and all(outcome.design.by in ("", designer) for outcome in cycle.designed):
+            history.append((request(_before(brief, i), n), answer(cycle, brief)))
     last = request(brief, n) + _examples(brief)
     while True:
-        said = [text for turn in history for text in turn] + [last]
-        said[0] = f"{opening(brief)}\n\n{said[0]}"
-        prompt = [Message(role=("user", "assistant")[i % 2], content=text) for i, text in enumerate(said)]
+        texts = [text for turn in history for text in turn]
+        texts.append(last)
+        texts[0] = f"{opening(brief)}\n\n{texts[0]}"
+        prompt = [Message(role=("user", "assistant")[i % 2], content=text) for i, text in enumerate(texts)]
         if not history or size(prompt) <= most:
             return prompt
         history = history[1:]
 
 
 def again(prompt: Sequence[Message], reply: str, problems: Sequence[str], n: int) -> list[Message]:
-    """The same prompt once more, with the answer that could not be used and what is wrong with it."""
+    """The same prompt, followed by the answer that could not be used and by what is wrong with it."""
     shown = reply.strip()[:4_000] or "(empty)"
     listed = "\n".join(f"- {problem[:400]}" for problem in problems[:10])
     designs = "the one design" if n == 1 else f"all {n} designs"
@@ -58,14 +60,17 @@ def again(prompt: Sequence[Message], reply: str, problems: Sequence[str], n: int
 
 def opening(brief: Brief) -> str:
     """The world and the task: the same in every cycle."""
-    skills = [f"- {s.name}" + (f" (needs {', '.join(s.needs)})" if s.needs else "") for s in brief.skills]
+    skills = []
+    for skill in brief.skills:
+        needs = f" (needs {', '.join(skill.needs)})" if skill.needs else ""
+        skills.append(f"- {skill.name}{needs}")
     lines = [f"# {brief.world}", "", brief.guide.strip(), "", "## Skills", "", *skills]
     lines += ["", "## Knobs", "", *(f"- {knob.line}" for knob in brief.knobs)]
     return "\n".join([*lines, "", TASK])
 
 
 def request(brief: Brief, n: int) -> str:
-    """What is new in this cycle, and how many designs are wanted."""
+    """The request of a cycle: what is new since the last one, and how many designs are wanted."""
     lines = [f"## Cycle {brief.cycle} of {brief.cycles}", ""]
     if brief.past:
         last = brief.past[-1]
@@ -73,21 +78,21 @@ def request(brief: Brief, n: int) -> str:
         lines += [f"- {name}: {score.mean:.0%} +/- {score.std:.0%}" for name, score in last.scores.skills.items()]
         if last.designed:
             lines += ["", "What came of the previous designs:", ""]
-            lines += [_told(i, outcome, brief) for i, outcome in enumerate(last.designed, start=1)]
+            lines += [_outcome(i, outcome, brief) for i, outcome in enumerate(last.designed, start=1)]
         lines += [""]
     wanted = "one environment" if n == 1 else f"{n} different environments"
     return "\n".join([*lines, f"Design {wanted} for this cycle."])
 
 
 def answer(cycle: Cycle, brief: Brief) -> str:
-    """The designs of a cycle as the model's own answer: as they were understood."""
-    designs = [{"setting": _differs(o.design, brief), "aim": o.design.aim, "why": o.design.why} for o in cycle.designed]
+    """The designs of a cycle, as they were understood, in the form of the model's answer."""
+    designs = [{"setting": _changes(o.design, brief), "aim": o.design.aim, "why": o.design.why} for o in cycle.designed]
     lines = ",\n  ".join(json.dumps(design, ensure_ascii=False) for design in designs)
     return f'```json\n{{"designs": [\n  {lines}\n]}}\n```'
 
 
 def schema(brief: Brief, n: int) -> dict[str, Any]:
-    """JSON schema of the answer, for endpoints that can hold a model to it."""
+    """JSON schema of the answer, for endpoints with structured output."""
     aims = [skill.name for skill in brief.skills]
     fields = {
         "setting": schema_of(brief.knobs),
@@ -104,21 +109,21 @@ def schema(brief: Brief, n: int) -> dict[str, Any]:
     }
 
 
-def _at(brief: Brief, cycles: int) -> Brief:
+def _before(brief: Brief, cycles: int) -> Brief:
     """The brief as it was after this many cycles."""
     number = brief.past[cycles].number
     return brief.model_copy(update={"cycle": number, "past": brief.past[:cycles]})
 
 
-def _differs(design: Design, brief: Brief) -> dict[str, Any]:
-    """What a design changes; numbers as short as a reader needs them."""
+def _changes(design: Design, brief: Brief) -> dict[str, Any]:
+    """The knobs that a design changes, with numbers of six digits."""
     changed = {name: value for name, value in design.setting.items() if value != brief.original.get(name)}
     return {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in changed.items()}
 
 
-def _told(number: int, outcome: Outcome, brief: Brief) -> str:
+def _outcome(number: int, outcome: Outcome, brief: Brief) -> str:
     """One earlier design and what came of it, in a line."""
-    setting = ", ".join(f"{name} = {value}" for name, value in _differs(outcome.design, brief).items())
+    setting = ", ".join(f"{name} = {value}" for name, value in _changes(outcome.design, brief).items())
     line = f"{number}. aim {outcome.design.aim or 'the whole world'}; {setting or 'as the original'}."
     if outcome.rate is None:
         return f"{line} No attempt was finished."

@@ -17,7 +17,7 @@ Tables = tuple[Floats, list[Floats]]
 """Probabilities of the aims, and of each knob's levels given the aim, (aims, levels) each."""
 
 EASING_PREFERENCE = 2.0
-"""Log-odds at first of handing out the most that is possible, against nothing."""
+"""Initial log-odds of handing out as much as possible, rather than nothing."""
 
 
 class Choices:
@@ -105,7 +105,7 @@ class Choices:
         return float(total) / (1 + len(old_knobs))
 
     def _initial_table(self, index: int, stray: float) -> Floats:
-        """Probabilities of one knob's levels for each aim, before anything was learnt."""
+        """Probabilities of one knob's levels for each aim, before any update."""
         if len(self.space.levels[index]) == 1:
             return np.ones((len(self.space.skills), 1))
         return np.array([self._initial_row(index, skill, stray) for skill in self.space.skills])

@@ -70,7 +70,9 @@ class PolicyOptions(OfOptions):
         0.02, ge=0, lt=1, description="Share of each choice's probability that stays spread evenly over its values."
     )
     explore: float = Field(0.05, ge=0, le=1, description="Probability that a design is drawn without a search.")
-    search_rounds: int = Field(8, ge=0, description="Rounds of search under the forecast; 0: draw from the policy.")
+    search_rounds: int = Field(
+        8, ge=0, le=10_000, description="Rounds of search under the forecast; 0: draw from the policy."
+    )
     other_skills_weight: float = Field(
         0.7, ge=0, le=1, description="Weight of the skills that a design is not aimed at, in the value of a setting."
     )
@@ -80,7 +82,9 @@ class PolicyOptions(OfOptions):
     posterior_noise: float = Field(
         0.5, ge=0, lt=1, description="Scale of the noise with which each design draws its own forecast; 0: no noise."
     )
-    imagined_samples: int = Field(64, ge=1, description="Imagined settings for each aim in an update of the policy.")
+    imagined_samples: int = Field(
+        64, ge=1, le=100_000, description="Imagined settings for each aim in an update of the policy."
+    )
     imagined_weight: float = Field(
         12.0, ge=0, description="How many designs with outcomes the imagined settings of an aim weigh as much as."
     )
@@ -91,7 +95,7 @@ class PolicyOptions(OfOptions):
         0.5, gt=0, le=1, description="Factor on a skill's weight once another design of the cycle teaches it."
     )
     outcome_decay: float = Field(0.7, gt=0, le=1, description="Factor per cycle on the weight of an old outcome.")
-    capacity: int = Field(512, ge=1, description="Outcomes that the archive holds.")
+    capacity: int = Field(512, ge=1, le=1_000_000, description="Outcomes that the archive holds.")
 
     @model_validator(mode="after")
     def _one_goal(self) -> Self:
@@ -155,7 +159,7 @@ class Policy(DesignerWrapper):
         super().__init__(setting, options, seed)
         o = self.options
         self.archive = Archive(o.capacity, o.outcome_decay)
-        self.reward = rewards.bell(o.alpha, o.beta) if o.shape == "bell" else rewards.learnability
+        self.reward = rewards.alpha_reward(o.alpha, o.beta) if o.shape == "bell" else rewards.learnability
         self.gain = rewards.gain(self.reward)
         self.started = False  # whether `_start` was called: the skills are known from the first brief on
 
@@ -202,7 +206,7 @@ class Policy(DesignerWrapper):
         self.started = True
 
     def _skill_weights(self) -> Floats:
-        """How much designs for each skill are worth: the room it has in the original, unless that teaches it itself.
+        """The weight of each skill: its room for improvement in the original, less if the original teaches it already.
 
         A skill that is near alpha in the original is practised there anyway. A skill weighs less while what it needs is
         missing.

@@ -1,9 +1,9 @@
-"""Search: find the setting that is most worth practising, by the forecast.
+"""Search: find the setting of the highest value under the forecast.
 
 In: choices to draw from, a forecast that predicts success, a weight for each skill. An evolutionary search of a few
 rounds: the best settings are mixed knob by knob, and now and then a knob is drawn anew from the choices. The value of a
 setting is the skill's weight times the expected gain (how near to alpha) at its aim, plus a share of the same for all
-other skills. Each knob that differs from the original makes it worth less, since what is learnt has to carry over. A
+other skills. Each knob that differs from the original lowers the value, since what is learned has to carry over. A
 little of the log-probability under the choices is added: a KL penalty, which leaves knobs of no use as they are in the
 original.
 """

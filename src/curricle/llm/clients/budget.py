@@ -1,4 +1,4 @@
-"""Calls inside a budget: every one is kept in the run folder the moment it is over, and none is made twice.
+"""Budget: makes calls within the limits of the run, keeps each one the moment it is over, and makes none twice.
 
 The ledger is the run's exchanges themselves, so it survives whatever the run survives. What a step does is a function
 of its exchanges alone: resumed after a kill, or replayed, it takes the same decisions and ends with the same bytes.

@@ -19,6 +19,8 @@ from curricle.records import Exchange, Message
 
 log = logging.getLogger("curricle")
 LOOK_EVERY = 0.5
+LONGEST = 8_000_000
+"""Characters of an answer that are read."""
 
 
 class Hand(Model):
@@ -55,6 +57,7 @@ class Hand(Model):
         new = path.with_suffix(".new")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            new.unlink(missing_ok=True)  # never through a link
             new.write_text(text + "\n", encoding="utf-8")
             new.replace(path)  # there whole, or not at all
         except OSError as error:
@@ -64,7 +67,10 @@ class Hand(Model):
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig", errors="replace").strip()
+        if path.exists() and not path.is_file():  # a pipe would be waited for without end
+            raise RunUnwritable(f"{path} is no file; put the answer into a file and resume")
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            return file.read(LONGEST).strip()
     except FileNotFoundError:
         return ""
     except OSError as error:

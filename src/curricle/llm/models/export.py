@@ -1,15 +1,15 @@
-"""Publish: a player's model in the form that Hugging Face's libraries, and all that read it, take."""
+"""Export: a player's model in the files that Hugging Face's libraries read."""
 
 from pathlib import Path
 
-from curricle.llm.generate.sampling import merged
+from curricle.llm.generate.sampling import inference_copy
 from curricle.llm.models.model import CausalModel
 
 
-def publish(causal: CausalModel, folder: Path, whole: bool) -> None:
-    """Write an adapter by itself, which needs the model under it, or all weights; with the tokenizer."""
-    if causal.options.lora and not whole:
+def publish(causal: CausalModel, folder: Path, merged: bool) -> None:
+    """Write the tokenizer, and an adapter by itself, which needs its base, or all weights with the adapter `merged`."""
+    if causal.options.lora and not merged:
         causal.model.save_pretrained(folder, selected_adapters=["default"])
     else:
-        merged(causal).save_pretrained(folder)
+        inference_copy(causal).save_pretrained(folder)
     causal.tokenizer.save_pretrained(folder)

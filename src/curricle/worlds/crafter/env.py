@@ -1,6 +1,6 @@
-"""Gymnasium's side of Crafter: a vector environment with a setting a sub-environment, and a single environment.
+"""Crafter for Gymnasium: a vector environment in which each environment has its own setting, and a single environment.
 
-`CrafterVector` keeps the contract of `curricle.world.WorldVector` (autoreset in the same step, own seeds and settings).
+`CrafterVector` is a `curricle.world.WorldVector`: autoreset in the same step, a seed and a setting a sub-environment.
 `CrafterEnv` is registered as `curricle/Crafter-v1`. With a seed, an environment plays the episodes that
 `crafter.Env(seed=seed)` would play. Observations are `pixels`, `symbols` (see symbols.py) or `text`.
 """
@@ -33,7 +33,7 @@ def space_of(observation: Observation, size: int) -> gymnasium.Space[Any]:
     if observation == "pixels":
         return gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
     if observation == "symbols":
-        return gymnasium.spaces.Box(np.zeros(symbols.WIDTH, np.uint8), symbols.highest(), dtype=np.uint8)
+        return gymnasium.spaces.Box(np.zeros(symbols.WIDTH, np.uint8), symbols.HIGHEST, dtype=np.uint8)
     return gymnasium.spaces.Text(LONGEST, charset="".join(map(chr, range(32, 127))) + "\n")
 
 
@@ -42,7 +42,7 @@ def _view(observation: Observation) -> View:
 
 
 class CrafterVector(WorldVector):
-    """Many environments in one engine; `by_turns` makes several that share their threads."""
+    """Many environments in one engine; `several` makes vectors that share their threads."""
 
     def __init__(
         self,
@@ -69,17 +69,23 @@ class CrafterVector(WorldVector):
             self.assign(index, setting)
 
     @classmethod
-    def by_turns(
-        cls, groups: Sequence[Sequence[CrafterSetting]], observation: Observation, **how: Any
+    def several(
+        cls,
+        groups: Sequence[Sequence[CrafterSetting]],
+        observation: Observation,
+        *,
+        exact: bool,
+        size: int,
+        threads: int,
     ) -> list["CrafterVector"]:
-        """A vector for each group of settings; with all threads at the service of the one that is stepped."""
-        own = engines([len(group) for group in groups], _view(observation), **how)
-        size = how.get("size", 64)
+        """A vector for each group of settings; all threads work for the one that is stepped."""
+        counts = [len(group) for group in groups]
+        own = engines(counts, _view(observation), exact=exact, size=size, threads=threads)
         return [cls(group, observation, size=size, engine=e) for group, e in zip(groups, own, strict=True)]
 
     @functools.cached_property
     def observation_space(self) -> gymnasium.Space[Any]:  # type: ignore[override]
-        """Of all environments; made when it is asked for, since of many pictures it takes as long as a rollout."""
+        """The space of all environments. It is made on demand: for many pictures that takes as long as a rollout."""
         return batch_space(self.single_observation_space, self.num_envs)
 
     def assign(self, index: int, setting: Setting) -> None:
@@ -91,7 +97,7 @@ class CrafterVector(WorldVector):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin new episodes: with a seed its first one, without a seed the next one of the sub-environment."""
+        """Begin new episodes: the first one of a seed, or without a seed the environment's next one."""
         options = options or {}
         mask = np.asarray(options.get("reset_mask", np.ones(self.num_envs, np.bool_)))
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
@@ -108,20 +114,20 @@ class CrafterVector(WorldVector):
         return self._observed(), {"skills": self.engine.skills.copy()}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Play one step everywhere; what ends is started again at once."""
+        """Play one step everywhere; where an episode ends, the next one begins at once."""
         engine = self.engine
         actions = np.asarray(actions, np.int64)
         if actions.shape != (self.num_envs,) or actions.min() < 0 or actions.max() >= len(r.ACTIONS):
             raise UsageError(f"{self.num_envs} actions from 0 to {len(r.ACTIONS) - 1} are needed, not {actions!r}")
-        as_text = self.observation == "text"  # written from the record, so before the next episode takes its place
-        engine.play(actions, renew=self.autoreset and not as_text)
+        as_text = self.observation == "text"  # texts are written from the record, before the next episode replaces it
+        engine.step(actions, reset_ended=self.autoreset and not as_text)
         info: dict[str, Any] = {"skills": engine.skills.copy()}
         ended = engine.ends != ALIVE
         if self.autoreset and ended.any():
-            info["final_obs"] = self._texts() if as_text else self._own(engine.final)
+            info["final_obs"] = self._texts() if as_text else self._given(engine.final)
             info["_final_obs"] = ended
             if as_text:
-                engine.renew()
+                engine.reset_ended()
         return self._observed(), engine.rewards.copy(), engine.ends == DIED, engine.ends == TIMED_OUT, info
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
@@ -135,18 +141,21 @@ class CrafterVector(WorldVector):
 
     def picture(self, index: int, size: tuple[int, int], whole: bool = False) -> NDArray[np.uint8]:
         """What one player sees now, or its whole map."""
-        return (chart_of if whole else frame_of)(self.engine.states[index], size)
+        draw = chart_of if whole else frame_of
+        return draw(self.engine.states[index], size)
 
     def text(self, index: int) -> str:
         """What one player sees now, in words."""
         return describe(self.engine.states[index])
 
-    def lent(self) -> Any | None:
-        """Where observations are drawn or written."""
-        return self.engine.observed if self.observation != "text" and self.engine.apart else None
+    def observation_arrays(self) -> Any | None:
+        """The array that observations are written into, if it has memory pages of its own."""
+        if self.observation == "text" or not self.engine.owns_its_pages:
+            return None
+        return self.engine.observed
 
     def close(self, **kwargs: Any) -> None:
-        """Let the threads go."""
+        """End the threads."""
         self.engine.close()
 
     def _seed(self, seed: int | Sequence[int | None] | None, mask: NDArray[np.bool_]) -> None:
@@ -154,7 +163,10 @@ class CrafterVector(WorldVector):
         if seed is None and not self._seeded:
             seed = int(np.random.default_rng().integers(2**31 - self.num_envs))
         if seed is not None:
-            seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
+            if isinstance(seed, int | np.integer):
+                seeds: list[int | None] = [seed + i for i in range(self.num_envs)]
+            else:
+                seeds = list(seed)
             if len(seeds) != self.num_envs:
                 raise UsageError(f"{len(seeds)} seeds for {self.num_envs} environments; give one each")
             for index in np.flatnonzero(mask):
@@ -164,9 +176,10 @@ class CrafterVector(WorldVector):
         self._seeded = True
 
     def _observed(self) -> Any:
-        return self._texts() if self.observation == "text" else self._own(self.engine.observed)
+        return self._texts() if self.observation == "text" else self._given(self.engine.observed)
 
-    def _own(self, array: NDArray[Any]) -> NDArray[Any]:
+    def _given(self, array: NDArray[Any]) -> NDArray[Any]:
+        """An array as the caller gets it; see `WorldVector.copies`."""
         return array.copy() if self.copies else array
 
     def _texts(self) -> tuple[str, ...]:
@@ -214,5 +227,5 @@ class CrafterEnv(gymnasium.Env[Any, Any]):
         return describe(state) if self.render_mode == "ansi" else frame_of(state, self.render_size)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Close the vector."""
         self.vector.close()

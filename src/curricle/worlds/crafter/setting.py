@@ -1,8 +1,8 @@
 """The knobs of Crafter: EnvGen's controls and more; the defaults are stock Crafter, bit for bit.
 
-`CrafterSetting` is what designers choose from. `knobs_of(setting)` turns its words into the numbers the kernels read
-(`state.KNOBS`). Combinations in which a word would do nothing are refused by name. Spawn bars are EnvGen's (see the
-table there); the noise masks stay as in stock Crafter except for "very common", which widens them.
+Designers choose a `CrafterSetting`. `knobs_of(setting)` turns it into the numbers that the kernels read
+(`state.KNOBS`). Combinations in which a value would have no effect are refused, with a message that names it. The bars
+are those of EnvGen's table. The noise masks are stock Crafter's, except for "very common", which widens them.
 """
 
 import functools
@@ -19,7 +19,7 @@ from curricle.worlds.crafter.game.state import KNOBS, SIDE
 Rarity = Literal["very common", "common", "rare"]
 Crowd = Literal["none", "few", "normal", "many"]
 _NEVER: Final = 2.0
-"""A bar no draw can pass."""
+"""A bar that no draw exceeds."""
 
 
 class CrafterSetting(Setting):
@@ -63,8 +63,8 @@ class CrafterSetting(Setting):
     plant_nearby: bool = knob(False, "A ripe plant stands near the start.", harder="down")
 
     @model_validator(mode="after")
-    def _no_idle_words(self) -> Self:
-        """Refuse combinations in which one knob makes another's word untrue."""
+    def _no_contradictions(self) -> Self:
+        """Refuse combinations in which one knob takes away what another asks for."""
         flat = self.biome in ("grassland", "beaches")
         for name, stock in (("coal", "common"), ("iron", "common"), ("diamond", "rare"), ("skeleton", "normal")):
             word = getattr(self, name)
@@ -105,7 +105,7 @@ _CROWDS: Final = {"none": 0.0, "few": 0.4, "normal": 1.0, "many": 2.5}
 
 @functools.lru_cache(64)
 def knobs_of(setting: CrafterSetting) -> NDArray[np.void]:
-    """The numbers of a setting, as an array of one KNOBS record, which is not to be written to."""
+    """The numbers of a setting: an array of one KNOBS record, read-only because it is cached."""
     numbers = np.zeros(1, KNOBS)
     k = numbers[0]
     k["area"] = setting.area
@@ -119,10 +119,10 @@ def knobs_of(setting: CrafterSetting) -> NDArray[np.void]:
         if name != "diamond":
             k[f"{name}_mask"] = mask
     for name, bar in _BIRTHS.items():
-        crowd = "none" if setting.peaceful and name != "cow" else getattr(setting, name)
-        rate = _CROWDS[crowd]
+        banned = setting.peaceful and name != "cow"
+        rate = 0.0 if banned else _CROWDS[getattr(setting, name)]
         k[f"{name}_rate"] = rate
-        k[f"{name}_bar"] = bar if rate == 1.0 else 1 - (1 - bar) * rate if rate else _NEVER
+        k[f"{name}_bar"] = _scaled_bar(bar, rate)
     k["pond"] = setting.water != "none" and (setting.biome != "natural" or setting.water != "normal")
     k["near_table"] = setting.table_nearby
     k["near_furnace"] = setting.furnace_nearby
@@ -131,3 +131,12 @@ def knobs_of(setting: CrafterSetting) -> NDArray[np.void]:
         k["start_items"][index] = getattr(setting, item if index <= r.ENERGY else f"start_{item}")
     numbers.flags.writeable = False
     return numbers
+
+
+def _scaled_bar(bar: float, rate: float) -> float:
+    """The bar that so many times as many draws exceed; a rate of 1 leaves it untouched to the last bit."""
+    if rate == 0.0:
+        return _NEVER
+    if rate == 1.0:
+        return bar
+    return 1 - (1 - bar) * rate

@@ -1,8 +1,8 @@
-"""Twin: the reference `crafter` and this engine side by side, in step, compared in everything after every step.
+"""Twin: plays the reference `crafter` and this engine with the same actions, and compares their whole state.
 
-`Twin(seed)` plays both; `reset()` and `step(action)` raise `Difference` at the first thing that is not equal. A player
-may change both worlds alike (`give`, `ripen`), to get far. The reference picks a creature to remove from a Python set,
-whose order hangs on memory addresses: the twin sorts that set by age, and changes nothing else.
+In: a seed and actions. `reset()` and `step(action)` raise `Difference` at the first thing that is not equal. `give` and
+`ripen` change both worlds alike, so that a test gets far. The reference picks the creature to remove from a Python set,
+whose order depends on memory addresses: the twin sorts it by age, and changes nothing else in the reference.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.game.state import STATE
 from curricle.worlds.crafter.game.step import is_dead, is_over, reset, step, stock_daylight
-from curricle.worlds.crafter.observe.frames import draw, easel_of
+from curricle.worlds.crafter.observe.frames import draw, draw_buffers
 from curricle.worlds.crafter.observe.symbols import write_map
 from curricle.worlds.crafter.observe.textures import pictures
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
@@ -51,7 +51,7 @@ class Twin:
         self.s["upcoming"] = knobs_of(setting)[0]
         self.frame = np.zeros((size, size, 3), np.uint8)
         self._pictures = pictures(size // r.VIEW_X, size // r.VIEW_X)
-        self._easel = easel_of(*self._pictures.unit)
+        self._buffers = draw_buffers(*self._pictures.unit)
         self._daylight = stock_daylight()
         self._tables = fields()[0]
         self._work = np.zeros(1, SCRATCH)[0]
@@ -92,7 +92,7 @@ class Twin:
         self.s["grown"][self.s["kind"] == r.PLANT] = r.RIPE_AFTER + 1
 
     def _paint(self) -> None:
-        draw(self.s, self.frame, self._easel, 0, *self._pictures)
+        draw(self.s, self.frame, self._buffers, 0, *self._pictures)
 
     def _equal(self, what: str, theirs: Any, ours: Any) -> None:
         """Stop at a difference, and say where it is."""

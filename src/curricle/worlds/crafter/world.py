@@ -1,8 +1,8 @@
-"""Crafter as a world of curricle: its knobs, its 22 skills and what each needs, and the guide a designer reads.
+"""Crafter as a world: its knobs, its 22 skills with what each needs, and the guide that a designer reads.
 
 In: settings. Out: a `CrafterVector`. The headline is Crafter's score, the geometric mean of the success rates:
-exp(mean(ln(1 + percent))) - 1 (Hafner 2022). The reward is the reference's: 1 a step that unlocks anything, and a tenth
-of every change in health.
+exp(mean(ln(1 + percent))) - 1 (Hafner 2022). The reward is the reference's: 1 for a step that unlocks an achievement,
+and a tenth of each change in health.
 """
 
 import math
@@ -156,29 +156,32 @@ class Crafter(VectorWorld):
 
     @classmethod
     def suggested(cls, options: records.Options) -> Mapping[str, Mapping[str, Any]]:
-        """Fewer passes at a higher rate are for symbols; from pixels an agent learns by its defaults, the papers'."""
+        """From symbols fewer passes at a higher rate; from pixels the agent's defaults, which are the papers'."""
         if isinstance(options, CrafterOptions) and options.observation == "pixels":
             return {**cls.suggests, "agent": {"id": "ppo", "environments": 64, "steps": 64}}
         return cls.suggests
 
     def vector(self, settings: Sequence[AnySetting]) -> CrafterVector:
         """One sub-environment a setting."""
-        return self.by_turns([settings])[0]
+        return self.vectors([settings])[0]
 
-    def by_turns(self, groups: Sequence[Sequence[AnySetting]]) -> list[CrafterVector]:
-        """A vector for each group, which all threads step when it is its turn."""
+    def vectors(self, groups: Sequence[Sequence[AnySetting]]) -> list[CrafterVector]:
+        """A vector for each group of settings; all of them share their threads."""
         fitting = [[setting for setting in group if isinstance(setting, CrafterSetting)] for group in groups]
         if [len(group) for group in fitting] != [len(group) for group in groups]:
             raise UsageError(f"crafter-v1 needs settings of its own, CrafterSetting, not {groups!r}")
         o = self.options
-        how = {"exact": o.exact, "size": o.size, "threads": min(o.threads, _cores())}
-        return CrafterVector.by_turns(fitting, o.observation, **how)
+        threads = min(o.threads, _cores())
+        return CrafterVector.several(fitting, o.observation, exact=o.exact, size=o.size, threads=threads)
 
     def headline(self, rates: Mapping[str, float]) -> float:
         """Crafter's score, in percent."""
-        return math.expm1(sum(math.log1p(100 * rates.get(s.name, 0.0)) for s in self.skills) / len(self.skills))
+        logs = [math.log1p(100 * rates.get(skill.name, 0.0)) for skill in self.skills]
+        return math.expm1(sum(logs) / len(logs))
 
 
 def _cores() -> int:
-    """Cores that this process may use: more threads than that would wait for each other, and change nothing else."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use; more threads than that would only wait for each other."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,8 +1,8 @@
-"""Answers in words: where an agent's answer stands in what it says, and how like gold it is.
+"""Answers in words: find the answer in what an agent says, and compare it with gold.
 
-Likeness is in [0, 1]: token F1 of `similarity.py`, or the cosine of an offline sentence model's embeddings, to which
-all numbers are alike: gold that is one word, or holds a number, is compared by F1 either way. Structured answers are
-matched exactly instead (matching.py). Both read the response only.
+The likeness is in [0, 1]. It is the token F1 of `similarity.py`, or the cosine of the embeddings of an offline sentence
+model. Such a model cannot tell numbers apart, so gold that is one word or contains a number is always compared by F1.
+Tool calls are compared exactly instead (`matching.py`). Both read the response only.
 """
 
 import functools
@@ -12,23 +12,21 @@ from typing import Any
 
 from curricle.errors import ModelError, UsageError
 from curricle.text.similarity import f1, single
-from curricle.worlds.text.tools.calls import spoken
+from curricle.worlds.text.tools.calls import without_thoughts
 
 LONGEST = 20_000
 
 
 def final_answer(text: str) -> str:
-    """What stands in the last pair of <answer> and </answer>; empty where there is none.
-
-    Thoughts go first: cut off at its beginning, one that never ends would be none.
-    """
-    before, closed, _ = spoken(text)[-LONGEST:].rpartition("</answer>")
+    """What stands in the last pair of <answer> and </answer>; empty where there is none."""
+    # thoughts first: in a text that was cut, the beginning of a thought that never ends may be missing
+    before, closed, _ = without_thoughts(text)[-LONGEST:].rpartition("</answer>")
     _, opened, answer = before.rpartition("<answer>")
     return answer.strip() if closed and opened else ""
 
 
 def likeness(kind: str, model: str = "") -> Callable[[str, str], float]:
-    """The measure with a name: `words` or `embedding`, the latter by the sentence model in a folder."""
+    """The measure of a name: `words`, or `embedding` with the sentence model in a folder."""
     if kind == "words":
         return f1
     if not model:
@@ -40,7 +38,7 @@ def _cosine(folder: str, answer: str, gold: str) -> float:
     if single(gold) or any(map(str.isdecimal, gold)):
         return f1(answer, gold)
     if not answer.strip() or answer.strip() == gold.strip():
-        return float(bool(answer.strip()))  # products of long vectors round
+        return float(bool(answer.strip()))  # the dot product would be rounded
     one = _embedding(folder, answer[:LONGEST])
     other = _embedding(folder, gold[:LONGEST])
     return min(1.0, max(0.0, float(one @ other)))

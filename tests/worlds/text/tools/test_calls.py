@@ -7,10 +7,10 @@ import pytest
 
 from curricle.records import Message
 from curricle.worlds.text.tools.calls import Call, Unreadable, read_calls, write_calls
-from curricle.worlds.text.tools.matching import GoldCall, fault, same, written_alike
+from curricle.worlds.text.tools.matching import GoldCall, fault, same, same_ignoring_case
 from curricle.worlds.text.tools.schema import tool, tool_fault, value_fault
 from curricle.worlds.text.tools.simulators import SIMULATORS
-from curricle.worlds.text.tools.verify import judge, weakness
+from curricle.worlds.text.tools.verify import judge, task_fault
 from curricle.worlds.text.tools.writing import written
 
 WEATHER = tool(
@@ -117,7 +117,7 @@ def test_in_which_case_and_order_guests_are_written_does_not_matter(people):
     asked = {"simulator": "calendar", "start": 7, "request": "Zed and Yan come to my first event."}
     item = written(json.dumps(asked | {"calls": inviting("Zed", "Yan")}))
     said = [Message(role="assistant", content=text) for text in (json.dumps(inviting(*people)), "Done.")]
-    assert not weakness(item) and judge(item, said)[0] == 1
+    assert not task_fault(item) and judge(item, said)[0] == 1
 
 
 GOLD = (GoldCall(name="get_weather", arguments={"city": "Oslo"}),)
@@ -259,9 +259,9 @@ def test_values_of_any_length_are_compared_in_time(odd):
 
 
 def test_what_was_written_is_compared_as_it_stands():
-    assert same({"a": ["Pay  Ann"]}, {"a": ["pay ann\n"]}, written_alike)
+    assert same({"a": ["Pay  Ann"]}, {"a": ["pay ann\n"]}, same_ignoring_case)
     for other in ("pay 15 to Ann-Marie", "pay1.5toannmarie", "Pay 1.5 to Ann Marie", ""):
-        assert not same("Pay 1.5 to Ann-Marie", other, written_alike)
+        assert not same("Pay 1.5 to Ann-Marie", other, same_ignoring_case)
 
 
 @pytest.mark.parametrize(

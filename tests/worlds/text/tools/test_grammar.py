@@ -1,16 +1,19 @@
 """Grammar of written tasks: what it lets through can be read, and it lets through what the pool writes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers.tiny_model import tiny
 
 from curricle.designers.language.form import Form, Writer
-from curricle.llm.models.model import CausalModel, CausalOptions
+from curricle.llm.models.loading import CausalOptions
+from curricle.llm.models.model import CausalModel
 from curricle.setting import Span
 from curricle.worlds.text.tools.grammar import follows
 from curricle.worlds.text.tools.item import Item
 from curricle.worlds.text.tools.named import unnamed
-from curricle.worlds.text.tools.verify import weakness
+from curricle.worlds.text.tools.verify import task_fault
 from curricle.worlds.text.tools.world import Tools
 from curricle.worlds.text.tools.writing import write, written
 
@@ -52,7 +55,9 @@ def test_calls_pass_on_what_the_request_names():
         item = written(walk(rng, named=True))
         if not item.simulator:
             assert not unnamed(item), (item.request, item.calls, item.lacks)
-            assert not weakness(item.model_copy(update={"calls": item.calls[:1]})), "gold runs, or its tool is missing"
+            assert not task_fault(item.model_copy(update={"calls": item.calls[:1]})), (
+                "gold runs, or its tool is missing"
+            )
             lacking, calling = lacking + bool(item.lacks), calling + bool(item.calls)
             assert bool(item.lacks) != bool(item.calls)
     assert lacking > 20 and calling > 20
@@ -65,7 +70,7 @@ def test_what_a_request_has_for_a_call():
     assert {"call: get_forecast(", "call: set_timer(", "lacks: get_sunrise("} <= set(first) and "" not in first
     begun = f"{tools}{asked}call: get_forecast("
     assert follows(begun, named=True) == ['city="', "days="], "no unit stands there"
-    spans = follows(f'{begun}city="', named=True)
+    spans: Any = follows(f'{begun}city="', named=True)
     assert {'Rome"', 'Rome, 3 or 30 days"', 'days"'} <= set(spans) and len(spans) == 15
     trains = "tools: find_trains\nrequest: Oslo Rome\ncall: find_trains("
     assert follows(f'{trains}origin="Oslo", destination="', named=True) == ['Oslo Rome"', 'Rome"'], "not there again"
@@ -102,9 +107,11 @@ def test_what_the_pool_writes_keeps_to_it_and_is_said_token_by_token(world, form
             assert writer.done or (
                 token in allowed if allowed is not None else token not in writer.form.banned(writer.rule)
             ), text
-            writer.hear(token)
+            writer.add(token)
         assert (writer.fault, writer.values) == ("", {"task": text})
-        assert len(form.chosen(reply)) == len(reply) and (not text or 0 < sum(form.chosen(reply)) < len(reply))
+        assert len(form.choice_mask(reply)) == len(reply) and (
+            not text or 0 < sum(form.choice_mask(reply)) < len(reply)
+        )
 
 
 def test_whatever_tokens_are_drawn_the_task_can_be_read(form):
@@ -120,8 +127,8 @@ def test_whatever_tokens_are_drawn_the_task_can_be_read(form):
                 banned = writer.form.banned(writer.rule)
                 ends = [i for i, text in enumerate(texts) if text.endswith(writer._span.until) and i not in banned]
                 allowed = ends if ends and rng.random() < 0.3 else [i for i in plain if i not in banned]
-            writer.hear(int(rng.choice(allowed)))
+            writer.add(int(rng.choice(allowed)))
         assert writer.fault in ("", "endless")
         if not writer.fault and (text := writer.values["task"]):
-            read += bool(written(text))
+            read += bool(written(str(text)))
     assert read > 40

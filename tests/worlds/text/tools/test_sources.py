@@ -13,7 +13,7 @@ from curricle.records import Message
 from curricle.worlds.text.answers import likeness
 from curricle.worlds.text.tools.sources import data as sources
 from curricle.worlds.text.tools.sources.bfcl import DOCS, NONE, SINGLE
-from curricle.worlds.text.tools.verify import weakness
+from curricle.worlds.text.tools.verify import task_fault
 from curricle.worlds.text.tools.world import Tools, ToolsOptions
 
 DATA = ROOT.parent / "shared" / "data"
@@ -41,7 +41,7 @@ def test_bad_folders_are_named(tmp_path):
 @needs_data
 def test_bfcl_gold_scores_and_dialogues_stay_together():
     items = sources.read("bfcl", str(DATA / "bfcl"))
-    good = Counter(dialogue.rpartition("_")[0] for dialogue, item in items if not weakness(item))
+    good = Counter(dialogue.rpartition("_")[0] for dialogue, item in items if not task_fault(item))
     single = [dialogue for dialogue, _ in items if not dialogue.startswith(("multi_turn", "irrelevance", "live_irr"))]
     assert len(single) == 2351
     right = sum(good[name] for name in {dialogue.rpartition("_")[0] for dialogue in single})
@@ -53,8 +53,9 @@ def test_bfcl_gold_scores_and_dialogues_stay_together():
         {i.before[0].content for i in side if i.before} for side in (world._items[False], world._items[True])
     )
     assert train and test and not train & test, "the turns of one dialogue are on one side"
-    train, test = ({(i.before, i.request) for i in world._items[side]} for side in (False, True))
-    assert len(test) > 500 and len(train) > 2000 and not train & test, "no request is on both sides"
+    trained = {(i.before, i.request) for i in world._items[False]}
+    tested = {(i.before, i.request) for i in world._items[True]}
+    assert len(tested) > 500 and len(trained) > 2000 and not trained & tested, "no request is on both sides"
     assert all(len(world.examples(cycle)) == 4 for cycle in range(1, 20))
     for task in world.tasks(world.original, 40, seed=1):
         assert gold(world, task) == 1
@@ -66,7 +67,7 @@ def test_api_bank_gold_scores():
     for dialogue, item in sources.read("api-bank", str(DATA / "api-bank")):
         level = 3 if dialogue.startswith("level-3") else 2 if "level-3" in dialogue else 1
         counts[level] += 1
-        good[level] += not weakness(item)
+        good[level] += not task_fault(item)
     assert counts == {1: 399, 2: 135, 3: 245}
     assert good[1] / 399 >= 328 / 389 and good[2] / 135 >= 64 / 74 and good[3] == 245
     assert f"{good[1]} of 399, {good[2]} of 135, {good[3]} of 245" in PAGE
@@ -112,7 +113,7 @@ def test_the_layout_of_bfcl_is_read_without_its_data(tmp_path):
     items = dict(sources.read("bfcl", str(bfcl_like(tmp_path))))
     simple, none, turn = (items[f"{name}_0"] for name in ("simple_python", "irrelevance", "multi_turn_base"))
     assert simple.calls[0].arguments == {"city": "Rome", "days": 3} and simple.calls[0].optional == ("days",)
-    assert simple.calls[0].accepted == {} and not weakness(simple)
+    assert simple.calls[0].accepted == {} and not task_fault(simple)
     assert simple.skill == "one_call" and none.skill == "no_call_needed" and turn.ordered
     assert [message.role for message in turn.before] == ["user", "assistant"] and len(turn.known) == 1
     assert turn.calls[0].arguments == {"city": "Rome", "days": 2}

@@ -12,7 +12,7 @@ from curricle.worlds.text.tools.calls import Call, write_calls
 from curricle.worlds.text.tools.item import Item
 from curricle.worlds.text.tools.named import left_out, unnamed
 from curricle.worlds.text.tools.pool import SKILLS, draw_item
-from curricle.worlds.text.tools.verify import judge, weakness
+from curricle.worlds.text.tools.verify import judge, task_fault
 from curricle.worlds.text.tools.world import Tools
 from curricle.worlds.text.tools.writing import write, written
 
@@ -56,7 +56,7 @@ def test_lines_and_json_say_the_same():
         Call("get_forecast", {"city": "Rome", "days": 3}),
         Call("feed", {"n": -2}),
     ]
-    assert Tools().setting({"task": LINES}).task == LINES
+    assert Tools().setting({"task": LINES}).task == LINES  # type: ignore[attr-defined]
     for i, skill in enumerate(SKILLS * 4):
         item = draw_item(skill, generator(i, "lines"), held_out=False)
         assert written(write(item)) == item and not write(item).startswith("{")
@@ -170,10 +170,12 @@ def test_no_text_breaks_a_run():
 
 
 def test_a_check_that_breaks_is_a_refusal(monkeypatch):
+    error: BaseException
+
     def breaks(item):
         raise error
 
-    monkeypatch.setattr("curricle.worlds.text.tools.world.weakness", breaks)
+    monkeypatch.setattr("curricle.worlds.text.tools.world.task_fault", breaks)
     for error in (TypeError("odd"), RecursionError(), KeyError("x"), AssertionError(), OverflowError("big")):
         with pytest.raises(ValueRefused, match=f"cannot be checked: {type(error).__name__}"):
             Tools().setting({"task": json.dumps(GOOD | {"request": f"Will it rain in Rome, {error!r}?"})})
@@ -185,7 +187,7 @@ def test_a_check_that_breaks_is_a_refusal(monkeypatch):
 def test_an_answer_that_repeats_the_prompt_never_scores():
     """A tool without arguments, whose schema looks like the very call, is told apart."""
     item = written(json.dumps({"tools": [OWN], "request": "Feed the cat.", "calls": [{"name": "feed"}]}))
-    assert weakness(item) == ""
+    assert task_fault(item) == ""
     assert judge(item, say(json.dumps(OWN)))[0] == 0
     assert judge(item, say('{"name": "feed", "arguments": {}}'))[0] == 1
     prompted = [Message(role="user", content='<tool_call>{"name": "feed", "arguments": {}}</tool_call>'), *say("Done.")]
@@ -284,9 +286,9 @@ MAP = {"type": "object", "properties": {"x": {"type": "object"}, "y": {"type": "
 )
 def test_gold_of_a_task_may_have_to_be_named(lines, missing):
     free, strict = Tools(), Tools(Tools.Options(named=True))
-    assert free.setting({"task": lines}).task == lines
+    assert free.setting({"task": lines}).task == lines  # type: ignore[attr-defined]
     if not missing:
-        assert strict.setting({"task": lines}).task == lines
+        assert strict.setting({"task": lines}).task == lines  # type: ignore[attr-defined]
         return
     said = f"gold passes on .*{missing}.* which nothing before it names"
     with pytest.raises(ValueRefused, match=said):
@@ -390,4 +392,4 @@ def test_seed_tasks_are_as_many_as_asked_for_and_named_where_that_is_asked():
     home = Tools.Setting.of({"about": "several_steps"})
     for named in (False, True):
         texts = [v["task"] for v in Tools(Tools.Options(examples=12, named=named), home).examples(1)]
-        assert len(texts) == 12 and any(unnamed(written(text)) for text in texts) is not named
+        assert len(texts) == 12 and any(unnamed(written(str(text))) for text in texts) is not named

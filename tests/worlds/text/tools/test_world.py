@@ -21,7 +21,7 @@ from curricle.worlds.text.tools.item import Item
 from curricle.worlds.text.tools.pool import SKILLS, draw_item
 from curricle.worlds.text.tools.simulators import SIMULATORS
 from curricle.worlds.text.tools.simulators.calendar import DAYS
-from curricle.worlds.text.tools.verify import FLOOR, judge, weakness
+from curricle.worlds.text.tools.verify import FLOOR, judge, task_fault
 from curricle.worlds.text.tools.world import Tools, ToolsOptions, sound
 from curricle.worlds.text.tools.writing import written
 
@@ -165,8 +165,8 @@ def test_several_steps_compare_the_end_and_not_the_way():
     state = bank.begin(7)
     one, two = state["accounts"]
     calls = [{"name": "transfer", "arguments": {"from_account": one, "to_account": two, "amount": 30}}]
-    task = {"simulator": "bank", "start": 7, "request": f"Move 30 from {one} to {two}.", "calls": calls}
-    (task,) = world.tasks(world.setting({"task": json.dumps(task)}), 1, 0)
+    written = {"simulator": "bank", "start": 7, "request": f"Move 30 from {one} to {two}.", "calls": calls}
+    (task,) = world.tasks(world.setting({"task": json.dumps(written)}), 1, 0)
 
     def move(amount, source=one, target=two):
         return write_calls([Call("transfer", {"from_account": source, "to_account": target, "amount": amount})])
@@ -264,8 +264,8 @@ def test_turns_run_out():
 
 def test_answers_in_words_are_soft():
     world = Tools(ToolsOptions(threshold=0.6))
-    task = {"tools": [], "request": "Who wrote Emma?", "answer": "Jane Austen"}
-    (task,) = world.tasks(world.setting({"task": json.dumps(task)}), 1, 0)
+    written = {"tools": [], "request": "Who wrote Emma?", "answer": "Jane Austen"}
+    (task,) = world.tasks(world.setting({"task": json.dumps(written)}), 1, 0)
     rewards = {}
     for text in ("Jane Austen", "Austen", "It was Jane Austen", "Emily Bronte", "Jane or Emily or Charlotte or Anne"):
         verdict = world.score(task, say(f"Let me think. <answer>{text}</answer>"))
@@ -313,7 +313,7 @@ def test_an_answer_that_nobody_looked_up_is_a_guess():
             assert verdict.reward == 0 and "guess" in verdict.why, way
         assert world.score(task, say(looks[0], answer)).reward == 1
     known = written("simulator: files 7\nrequest: Who wrote Emma?\nanswer: Jane Austen")
-    assert not weakness(known) and judge(known, say("<answer>Jane Austen</answer>"))[0] == 1, (
+    assert not task_fault(known) and judge(known, say("<answer>Jane Austen</answer>"))[0] == 1, (
         "gold calls nothing either"
     )
 

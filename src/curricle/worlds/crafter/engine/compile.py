@@ -1,9 +1,8 @@
-"""`@kernel`: a function compiled by numba, cached on disk, that lets other threads run.
+"""`@kernel` compiles a function with numba, caches it on disk, and releases the GIL while it runs.
 
-numba notices when the file of a cached function changes, but not when a function it calls in another file does. The
-kernels here call each other across files, so one changed file must recompile them all: `drop_stale` deletes all
-of Crafter's cached kernels whenever its sources differ from those they were made from. No fastmath: rounding is part of
-the results.
+numba notices when the file of a cached function changes, but not when a function that it calls in another file does.
+The kernels here call each other across files. So `drop_stale` deletes all of Crafter's cached kernels whenever its
+sources differ from those that they were compiled from. No fastmath: rounding is part of the results.
 """
 
 import hashlib
@@ -21,8 +20,8 @@ def kernel(function: F) -> F:
     return cast(F, njit(cache=True, nogil=True)(function))
 
 
-def part(function: F) -> F:
-    """A piece of a kernel, compiled as if it stood where it is called: what is compiled by itself is compiled twice."""
+def inlined(function: F) -> F:
+    """Compile a function into each kernel that calls it: a kernel of its own would be compiled once more by itself."""
     return cast(F, njit(inline="always")(function))
 
 

@@ -1,7 +1,7 @@
-"""Eight numbers at once: the one place where the compiler is told to use wide instructions.
+"""Vector instructions: LLVM code for eight numbers or up to 64 bytes at a time, for the innermost loops.
 
-numba unrolls short loops before LLVM could turn them into vector code, so inner loops are written in LLVM's own terms.
-Each works on eight numbers, or on a word of bytes, and none of them checks bounds:
+numba unrolls short loops before LLVM can vectorize them, so these loops are written in LLVM's terms. None of them
+checks bounds:
 
 - `sum_lanes(weight, vertex, gradient, first, last, sums, unit, row)`: sums[row] = unit times the sum of
   gradient[vertex[e], axis] * weight[e, axis] over entries e in first..last - 1 and three axes, as whole numbers;
@@ -9,9 +9,9 @@ Each works on eight numbers, or on a word of bytes, and none of them checks boun
   slack of it;
 - `move8(target, at, source, start)`, `move16` and `move32`: copy so many bytes between flat arrays;
 - `paint(row, mask, value)`: row[y] = value for 64 bytes, where bit y of the mask is set;
-- `lowest(mask)` and `size_of(mask)`: number of the lowest bit that is set, and how many are;
-- `turn(target, at, step, pixels, start, stride)`: write 8 x 8 pixels, words at start + column * stride + row, as three
-  bytes each to at + row * step + 3 * column.
+- `lowest(mask)` and `count_bits(mask)`: number of the lowest bit that is set, and how many are;
+- `transpose(target, at, step, pixels, start, stride)`: write 8 x 8 pixels, words at start + column * stride + row, as
+  three bytes each to at + row * step + 3 * column.
 """
 
 from typing import Any, Final
@@ -39,7 +39,7 @@ def _splat(builder: Any, scalar: Any, kind: Any = _VECTOR) -> Any:
     return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), lanes)
 
 
-def _summing(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _emit_sum(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Emit the loop over entries; sums of whole numbers stay below 2**24, so the float is exact."""
     first = arguments[3]
     last = arguments[4]
@@ -52,18 +52,18 @@ def _summing(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     with cgutils.for_range(builder, last, start=first, intp=_INDEX) as loop:
         which = builder.mul(builder.sext(builder.load(builder.gep(vertex, [loop.index])), _INDEX), _INDEX(4))
         for axis in range(3):
-            slope = builder.load(builder.gep(gradient, [builder.add(which, _INDEX(axis))]))
+            component = builder.load(builder.gep(gradient, [builder.add(which, _INDEX(axis))]))
             at = builder.mul(builder.add(builder.mul(loop.index, _INDEX(3)), _INDEX(axis)), _INDEX(LANES))
-            pull = builder.load(builder.bitcast(builder.gep(weight, [at]), short.as_pointer()), align=2)
-            share = builder.mul(_splat(builder, slope, whole), builder.sext(pull, whole))
-            builder.store(builder.add(builder.load(total), share), total)
+            factor = builder.load(builder.bitcast(builder.gep(weight, [at]), short.as_pointer()), align=2)
+            product = builder.mul(_splat(builder, component, whole), builder.sext(factor, whole))
+            builder.store(builder.add(builder.load(total), product), total)
     result = builder.fmul(builder.sitofp(builder.load(total), _VECTOR), _splat(builder, unit))
     target = builder.gep(sums, [builder.mul(row, _INDEX(LANES))])
     builder.store(result, builder.bitcast(target, _VECTOR.as_pointer()), align=4)
     return context.get_dummy_value()
 
 
-def _comparing(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _emit_compare(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Emit two comparisons of eight lanes, and pack their bits."""
     values = _data(context, builder, signature.args[0], arguments[0])
     (_, at, bar, slack) = arguments
@@ -79,47 +79,47 @@ def _comparing(context: Any, builder: Any, signature: Any, arguments: Any) -> An
 def _sum_lanes(
     typing: Any, weight: Any, vertex: Any, gradient: Any, first: Any, last: Any, sums: Any, unit: Any, row: Any
 ) -> Any:
-    return types.void(weight, vertex, gradient, types.int64, types.int64, sums, types.float32, types.int64), _summing
+    return types.void(weight, vertex, gradient, types.int64, types.int64, sums, types.float32, types.int64), _emit_sum
 
 
 def _compare_lanes(typing: Any, values: Any, at: Any, bar: Any, slack: Any) -> Any:
-    return types.int64(values, types.int64, types.float32, types.float32), _comparing
+    return types.int64(values, types.int64, types.float32, types.float32), _emit_compare
 
 
-def _moving(bits: int) -> Any:
-    """Code that copies so many bits between flat arrays."""
+def _move_emitter(bits: int) -> Any:
+    """Make a function that emits code to copy so many bits between flat arrays."""
     word = ir.IntType(bits)
 
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         target, source = (_data(context, builder, signature.args[i], arguments[i]) for i in (0, 2))
         value = builder.load(builder.bitcast(builder.gep(source, [arguments[3]]), word.as_pointer()), align=1)
         builder.store(value, builder.bitcast(builder.gep(target, [arguments[1]]), word.as_pointer()), align=1)
         return context.get_dummy_value()
 
-    return codegen
+    return emit
 
 
-_MOVE8 = _moving(64)
-_MOVE16 = _moving(128)
-_MOVE32 = _moving(256)
+_EMIT_MOVE8 = _move_emitter(64)
+_EMIT_MOVE16 = _move_emitter(128)
+_EMIT_MOVE32 = _move_emitter(256)
 
 
-def _painting(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _emit_paint(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Emit a choice between old and new for each byte of a row."""
     row = _data(context, builder, signature.args[0], arguments[0])
     kind = ir.VectorType(ir.IntType(8), 64)
     place = builder.bitcast(row, kind.as_pointer())
     where = builder.bitcast(arguments[1], ir.VectorType(ir.IntType(1), 64))
-    fresh = builder.select(where, _splat(builder, arguments[2], kind), builder.load(place, align=1))
-    builder.store(fresh, place, align=1)
+    painted = builder.select(where, _splat(builder, arguments[2], kind), builder.load(place, align=1))
+    builder.store(painted, place, align=1)
     return context.get_dummy_value()
 
 
-def _finding(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _emit_lowest(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return builder.cttz(arguments[0], ir.IntType(1)(1))
 
 
-def _counting(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _emit_count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return builder.ctpop(arguments[0])
 
 
@@ -128,7 +128,7 @@ def _shuffle(builder: Any, first: Any, second: Any, order: list[int]) -> Any:
     return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order))
 
 
-def _turning(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _emit_transpose(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Emit the transposition of 8 x 8 words in three rounds, and 24 bytes of each row."""
     _, at, step, _, start, stride = arguments
     target, pixels = (_data(context, builder, signature.args[i], arguments[i]) for i in (0, 3))
@@ -154,31 +154,31 @@ def _turning(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 
 def _move8(typing: Any, target: Any, at: Any, source: Any, start: Any) -> Any:
-    return types.void(target, types.int64, source, types.int64), _MOVE8
+    return types.void(target, types.int64, source, types.int64), _EMIT_MOVE8
 
 
 def _move16(typing: Any, target: Any, at: Any, source: Any, start: Any) -> Any:
-    return types.void(target, types.int64, source, types.int64), _MOVE16
+    return types.void(target, types.int64, source, types.int64), _EMIT_MOVE16
 
 
 def _move32(typing: Any, target: Any, at: Any, source: Any, start: Any) -> Any:
-    return types.void(target, types.int64, source, types.int64), _MOVE32
+    return types.void(target, types.int64, source, types.int64), _EMIT_MOVE32
 
 
 def _paint(typing: Any, row: Any, mask: Any, value: Any) -> Any:
-    return types.void(row, types.uint64, types.uint8), _painting
+    return types.void(row, types.uint64, types.uint8), _emit_paint
 
 
 def _lowest(typing: Any, mask: Any) -> Any:
-    return types.int64(types.uint64), _finding
+    return types.int64(types.uint64), _emit_lowest
 
 
-def _size_of(typing: Any, mask: Any) -> Any:
-    return types.int64(types.uint64), _counting
+def _count_bits(typing: Any, mask: Any) -> Any:
+    return types.int64(types.uint64), _emit_count
 
 
-def _turn(typing: Any, target: Any, at: Any, step: Any, pixels: Any, start: Any, stride: Any) -> Any:
-    return types.void(target, types.int64, types.int64, pixels, types.int64, types.int64), _turning
+def _transpose(typing: Any, target: Any, at: Any, step: Any, pixels: Any, start: Any, stride: Any) -> Any:
+    return types.void(target, types.int64, types.int64, pixels, types.int64, types.int64), _emit_transpose
 
 
 sum_lanes: Any = intrinsic(_sum_lanes)
@@ -186,7 +186,7 @@ compare_lanes: Any = intrinsic(_compare_lanes)
 move8: Any = intrinsic(_move8)
 move16: Any = intrinsic(_move16)
 move32: Any = intrinsic(_move32)
-turn: Any = intrinsic(_turn)
+transpose: Any = intrinsic(_transpose)
 paint: Any = intrinsic(_paint)
 lowest: Any = intrinsic(_lowest)
-size_of: Any = intrinsic(_size_of)
+count_bits: Any = intrinsic(_count_bits)

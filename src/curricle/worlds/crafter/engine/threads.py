@@ -1,10 +1,11 @@
-"""Crew: threads that wait for the next order inside compiled code, so that a step needs no word of Python between them.
+"""A thread pool inside compiled code: threads wait there for the next command, so that a step needs no Python.
 
-A step of a few environments is over sooner than one of Python's pools has handed it out; a number that all threads look
-at is seen at once. An order is taken up a few environments at a time by whoever is free: some environments take ten
-times as long as others, and a core may be taken away at any moment. Who has looked for a while in vain naps between two
-looks, still inside compiled code, for a thread that comes from Python has to wait its turn there; and sleeps in the
-end, to be woken by a bell.
+A step of a few environments takes less time than one of Python's pools needs to hand it out. Here threads poll a number
+that the caller writes. A command is worked off a few environments at a time by whichever thread is free, because some
+environments take ten times as long as others, and because the system may take away a core at any moment.
+
+An idle thread polls without a pause, then naps between polls, and in the end leaves compiled code and waits for a
+semaphore. It naps in compiled code, because a thread that comes from Python has to wait for the GIL.
 """
 
 import functools
@@ -19,192 +20,207 @@ import numpy as np
 from numpy.typing import NDArray
 
 from curricle.errors import CurricleError, UsageError
-from curricle.worlds.crafter.engine.atomics import add, nap, pause, read, rest, write
-from curricle.worlds.crafter.engine.compile import kernel, part
-from curricle.worlds.crafter.engine.tasks import follow, on_pages, prepare
+from curricle.worlds.crafter.engine.atomics import fetch_add, load, nap, pause, store, yield_core
+from curricle.worlds.crafter.engine.compile import inlined, kernel
+from curricle.worlds.crafter.engine.tasks import Buffers, page_aligned, prefetch, run_command
 
+# The control array. Each number has a cache line of its own, because different threads write them.
+LINE: Final = 8
+"""Numbers in a cache line."""
 NEXT: Final = 0
-"""The order: which environment is the next to be taken, what is to be done with it, and where the order ends.
+"""The next environment to take, the command, and the first environment that is no part of it.
 
-All in one number, so that whoever takes an environment knows what to do with it."""
+All in one number, so that a thread that takes an environment knows what to do with it."""
 DONE: Final = 8
-WANTED: Final = 16
-"""How many environments of an order are done, and how many there are."""
-SPARE: Final = 24
+"""How many environments of the command are done,"""
+TOTAL: Final = 16
+"""and how many it has."""
+PREFETCH: Final = 24
+"""The next environment to prefetch an episode for."""
 STOP: Final = 32
 FAILED: Final = 40
 AWAKE: Final = 48
-LINE: Final = 8
-"""Numbers that one line of a cache holds: what different threads write lies in different lines."""
-ORDERS: Final = 24
-ENDS: Final = 28
-"""Bits of `NEXT` from which on there stand the order and its end."""
-MOST: Final = 1 << 20
-SOON: Final = 3
-"""Milliseconds for which a thread looks in vain before it prepares what may be needed next, and then naps.
+"""From here on, a line a thread: 1 while it polls, 0 while it waits for its semaphore."""
 
-A GPU takes less between two steps of a rollout, which would have to wait for what was begun, and for records that other
-threads have looked into."""
+COMMAND_BIT: Final = 24
+LAST_BIT: Final = 28
+"""Bits of the number at `NEXT` at which the command and its end begin."""
+MAX_ENVIRONMENTS: Final = 1 << 20
+
+POLL_MS: Final = 3
+"""Milliseconds that an idle thread polls before it prefetches episodes, and then naps.
+
+Between two steps of a rollout a GPU takes less than that. It would have to wait for an episode that was begun, and for
+records that are in another core's cache."""
 NAPS: Final = 3000
-"""How often it naps before it sleeps: about half a second, longer than a network takes to learn from a rollout.
+"""Naps before an idle thread sleeps: about half a second, more than a network takes to learn from a rollout.
 
-Where a thread cannot nap (Windows) it sleeps sooner."""
-SHARE: Final = 16
+Where the system has no short sleep (Windows) it is sooner."""
+TURNS: Final = 16
 """How often each thread takes environments in a step, if all take as long."""
 
 
 @kernel
-def _post(control: Any, order: int, first: int, last: int, others: int) -> int:
-    """Give an order; returns how many are asleep."""
-    write(control, DONE, 0)
-    write(control, WANTED, last - first)
-    write(control, SPARE, 0)
-    write(control, NEXT, (last << ENDS) + (order << ORDERS) + first)
+def _publish(control: Any, command: int, first: int, last: int, others: int) -> int:
+    """Publish a command; returns how many of the other threads are asleep."""
+    store(control, DONE, 0)
+    store(control, TOTAL, last - first)
+    store(control, PREFETCH, 0)
+    store(control, NEXT, (last << LAST_BIT) + (command << COMMAND_BIT) + first)
     asleep = 0
-    for me in range(1, others + 1):
-        asleep += 1 - read(control, AWAKE + LINE * me)
+    for thread in range(1, others + 1):
+        asleep += 1 - load(control, AWAKE + LINE * thread)
     return asleep
 
 
-@part
-def _is_open(word: int) -> bool:
-    """Whether an order has environments left that nobody took."""
-    return word & ((1 << ORDERS) - 1) < word >> ENDS
+@inlined
+def _has_work(word: int) -> bool:
+    """Whether a command has environments left that no thread took."""
+    return word & ((1 << COMMAND_BIT) - 1) < word >> LAST_BIT
 
 
-@part
-def _pass_time(idle: int) -> None:
-    """Between two looks that follow each other at once."""
+@inlined
+def _pause(polls: int) -> None:
+    """Wait between two polls."""
     pause()
-    if idle % 64 == 0:
-        rest()
+    if polls % 64 == 0:
+        yield_core()
 
 
 @kernel
-def _look_in_vain(control: Any, times: int) -> int:
-    """What a thread does that waits."""
+def _poll(control: Any, times: int) -> int:
+    """Poll as an idle thread does."""
     found = 0
-    for idle in range(times):
-        found += _is_open(read(control, NEXT)) + read(control, STOP) + read(control, DONE)
-        _pass_time(idle)
+    for polls in range(times):
+        found += _has_work(load(control, NEXT)) + load(control, STOP) + load(control, DONE)
+        _pause(polls)
     return found
 
 
 @functools.cache
-def _pace() -> int:
-    """How often a thread looks in vain in a millisecond: processors differ tenfold in how long they pause."""
+def _polls_per_ms() -> int:
+    """How often a thread polls in a millisecond; a pause takes ten times as long on some processors as on others."""
     control = np.zeros(AWAKE, np.int64)
     took = list[float]()
     for times in (1, 10_000, 10_000, 10_000):  # the first one compiles
         start = time.perf_counter()
-        _look_in_vain(control, times)
+        _poll(control, times)
         took.append((time.perf_counter() - start) / times)
     return max(1, round(1e-3 / min(took)))
 
 
 @kernel
-def _serve(control: Any, me: int, share: int, soon: int, states: Any, b: Any, p: Any) -> bool:
-    """Carry out orders, `share` environments at a time; returns whether there can be more.
+def _serve(control: Any, thread: int, share: int, max_polls: int, states: Any, b: Any, p: Any) -> bool:
+    """Work off commands, `share` environments at a time; returns whether there may be more of them.
 
-    The caller (0) returns when all that are wanted are done; the others when they were idle for long. Before that they
-    prepare what may be needed next.
+    The caller is thread 0 and returns when its command is done. The others return after a long time without work, and
+    prefetch episodes before that.
     """
-    write(control, AWAKE + LINE * me, 1)
-    idle = 0
+    store(control, AWAKE + LINE * thread, 1)
+    polls = 0
     while True:
-        if _is_open(read(control, NEXT)):
-            word = add(control, NEXT, share)
-            first = word & ((1 << ORDERS) - 1)
-            last = word >> ENDS
+        if _has_work(load(control, NEXT)):
+            word = fetch_add(control, NEXT, share)
+            first = word & ((1 << COMMAND_BIT) - 1)
+            last = word >> LAST_BIT
             if first < last:
                 last = min(last, first + share)
-                follow((word >> ORDERS) & 15, states, first, last, me, b, p)
-                add(control, DONE, last - first)
-            idle = 0
+                run_command((word >> COMMAND_BIT) & 15, states, first, last, thread, b, p)
+                fetch_add(control, DONE, last - first)
+            polls = 0
             continue
-        if me == 0:
-            if read(control, DONE) == read(control, WANTED):
+        if thread == 0:
+            if load(control, DONE) == load(control, TOTAL):
                 return True
-            if read(control, FAILED):
+            if load(control, FAILED):
                 return False
-        elif read(control, STOP):
+        elif load(control, STOP):
             return False
-        elif idle >= soon and read(control, SPARE) < len(states):
-            i = add(control, SPARE, 1)
+        elif polls >= max_polls and load(control, PREFETCH) < len(states):
+            i = fetch_add(control, PREFETCH, 1)
             if i < len(states):
-                prepare(states, i, me, b)
+                prefetch(states, i, thread, b)
             continue
-        idle += 1
-        if me > 0 and idle > soon:
+        polls += 1
+        if thread > 0 and polls > max_polls:
             nap()
         else:
-            _pass_time(idle)
-        if me > 0 and idle >= soon + NAPS:
-            write(control, AWAKE + LINE * me, 0)
-            # whoever gives an order from here on sees that a bell is needed
-            if not _is_open(read(control, NEXT)) and not read(control, STOP):
+            _pause(polls)
+        if thread > 0 and polls >= max_polls + NAPS:
+            store(control, AWAKE + LINE * thread, 0)
+            # a caller that publishes a command from here on sees that this thread has to be woken
+            if not _has_work(load(control, NEXT)) and not load(control, STOP):
                 return True
-            write(control, AWAKE + LINE * me, 1)
+            store(control, AWAKE + LINE * thread, 1)
 
 
-class Crew:
-    """The caller and its threads; an order is for one part of the environments."""
+class ThreadPool:
+    """The caller and its threads. `bounds` divides the environments into groups; a command is for one group."""
 
-    def __init__(self, states: NDArray[Any], bounds: Sequence[int], threads: int, board: Any, pictures: Any) -> None:
-        if len(states) >= MOST:
-            raise UsageError(f"{len(states):,} environments are too many for one vector; at most {MOST - 1:,} fit")
+    def __init__(
+        self, states: NDArray[Any], bounds: Sequence[int], threads: int, buffers: Buffers | None, pictures: Any
+    ) -> None:
+        if len(states) >= MAX_ENVIRONMENTS:
+            most = MAX_ENVIRONMENTS - 1
+            raise UsageError(f"{len(states):,} environments are too many for one vector; at most {most:,} fit")
         self._bounds = bounds
-        self._control = on_pages(8 * (AWAKE + LINE * (threads + 1))).view(np.int64)
-        self._bells = [threading.Semaphore(0) for _ in range(1, threads)]
-        smallest = min(last - first for first, last in itertools.pairwise(bounds))
-        share, soon = (max(1, smallest // (SHARE * threads)), SOON * _pace()) if threads > 1 else (MOST, 0)
-        self._given = share, soon, states, board, pictures
-        for me, bell in enumerate(self._bells, 1):
-            given = self._control, bell, me, *self._given
-            threading.Thread(target=_work, args=given, daemon=True, name=f"crafter-{me}").start()
-        self.close = weakref.finalize(self, _dismiss, self._control, self._bells)
+        self._control = page_aligned(8 * (AWAKE + LINE * (threads + 1))).view(np.int64)
+        self._wake = [threading.Semaphore(0) for _ in range(1, threads)]
+        share = MAX_ENVIRONMENTS
+        max_polls = 0
+        if threads > 1:
+            smallest = min(last - first for first, last in itertools.pairwise(bounds))
+            share = max(1, smallest // (TURNS * threads))
+            max_polls = POLL_MS * _polls_per_ms()
+        self._arguments = (share, max_polls, states, buffers, pictures)
+        for thread, wake in enumerate(self._wake, 1):
+            arguments = (self._control, wake, thread, *self._arguments)
+            threading.Thread(target=_thread, args=arguments, daemon=True, name=f"crafter-{thread}").start()
+        self.close = weakref.finalize(self, _stop, self._control, self._wake)
 
-    def follow(self, order: int, part: int) -> None:
-        """Have an order carried out in a part of the environments."""
-        if self._bells and not self.close.alive:
+    def run(self, command: int, group: int) -> None:
+        """Have a command carried out in one group of the environments."""
+        if self._wake and not self.close.alive:
             raise UsageError("these environments were closed, and their threads are gone; make new ones")
-        whole = not self._control[FAILED]
-        if whole and self._control[DONE] != self._control[WANTED]:  # the caller was interrupted
-            whole = _carry_out(self._control, 0, self._given)
-        if not (whole and self._order(order, part)):
+        works = not self._control[FAILED]
+        if works and self._control[DONE] != self._control[TOTAL]:  # the caller was interrupted: finish that command
+            works = _work(self._control, 0, self._arguments)
+        if works:
+            works = self._publish_and_work(command, group)
+        if not works:
             raise CurricleError("a thread of these environments broke down, and said why; make new ones")
 
-    def _order(self, order: int, part: int) -> bool:
-        """Give an order and help with it; returns whether it was carried out."""
-        first = self._bounds[part]
-        last = self._bounds[part + 1]
-        if _post(self._control, order, first, last, len(self._bells)):
-            for me, bell in enumerate(self._bells, 1):
-                if not self._control[AWAKE + LINE * me]:
-                    self._control[AWAKE + LINE * me] = 1  # on its way, and not to be woken twice
-                    bell.release()
-        return _carry_out(self._control, 0, self._given)
+    def _publish_and_work(self, command: int, group: int) -> bool:
+        """Publish a command and take part in it; returns whether it was carried out."""
+        first = self._bounds[group]
+        last = self._bounds[group + 1]
+        if _publish(self._control, command, first, last, len(self._wake)):
+            for thread, wake in enumerate(self._wake, 1):
+                if not self._control[AWAKE + LINE * thread]:
+                    self._control[AWAKE + LINE * thread] = 1  # so that it is not woken twice
+                    wake.release()
+        return _work(self._control, 0, self._arguments)
 
 
-def _work(control: NDArray[Any], bell: threading.Semaphore, me: int, *given: Any) -> None:
-    """What a thread does; it knows nothing of its crew, so that one that is forgotten can go."""
+def _thread(control: NDArray[Any], wake: threading.Semaphore, thread: int, *arguments: Any) -> None:
+    """What a thread runs. It has no reference to its pool, so a pool that nobody uses any more can be collected."""
     goes_on = True
     while goes_on:
-        bell.acquire()
-        goes_on = _carry_out(control, me, given)
+        wake.acquire()
+        goes_on = _work(control, thread, arguments)
 
 
-def _carry_out(control: NDArray[Any], me: int, given: Sequence[Any]) -> bool:
-    """`_serve`, and a note if it breaks down: nobody else would do what was taken up."""
+def _work(control: NDArray[Any], thread: int, arguments: Sequence[Any]) -> bool:
+    """Call `_serve`, and note if it fails: nobody else would do the environments that it had taken."""
     try:
-        return _serve(control, me, *given)
+        return _serve(control, thread, *arguments)
     except Exception:
         control[FAILED] = 1
         raise
 
 
-def _dismiss(control: NDArray[Any], bells: Sequence[threading.Semaphore]) -> None:
-    """Let the threads go."""
+def _stop(control: NDArray[Any], semaphores: Sequence[threading.Semaphore]) -> None:
+    """End the threads."""
     control[STOP] = 1
-    for bell in bells:  # also of one who is about to sleep
-        bell.release()
+    for semaphore in semaphores:  # also of a thread that is about to sleep
+        semaphore.release()

@@ -1,8 +1,8 @@
-"""Keeping chunks alive: every tenth step creatures appear where there are too few and vanish where there are too many.
+"""Balance of creatures: every tenth step some appear in chunks with too few and vanish from chunks with too many.
 
-Chunks are visited in the order they first held an object. Which creature goes is drawn from those of the chunk in the
-order of their birth; the reference draws from a Python set, whose order hangs on memory addresses, so this order is
-the one place where it is not deterministic itself.
+Chunks are visited in the order in which they first held an object. The creature that vanishes is drawn from those of
+the chunk in the order of their age. The reference draws it from a Python set, whose order depends on memory addresses:
+the one place where the reference is not deterministic.
 """
 
 from typing import Any
@@ -44,7 +44,15 @@ def balance(s: Any) -> None:
 
 @kernel
 def _balance_kind(
-    s: Any, chunk: int, kind: int, least: float, most: float, born_off: int, gone_off: int, birth: float, death: float
+    s: Any,
+    chunk: int,
+    kind: int,
+    least: float,
+    most: float,
+    min_birth_distance: int,
+    min_death_distance: int,
+    birth: float,
+    death: float,
 ) -> None:
     """Let one creature appear or vanish, at least some steps away from the player."""
     living = s.creatures[chunk, kind]
@@ -52,11 +60,11 @@ def _balance_kind(
         material, cells = (r.PATH, s.paths[chunk]) if kind == r.SKELETON else (r.GRASS, s.grass[chunk])
         x, y = _nth_cell(s, chunk, material, below(s, cells))
         away = abs(x - np.int64(s.x[0])) + abs(y - np.int64(s.y[0]))
-        if s.who[x, y] == 0 and away >= born_off:
+        if s.who[x, y] == 0 and away >= min_birth_distance:
             add(s, kind, x, y)
     elif living > int(most) and uniform(s) < death:
         slot = _nth_creature(s, chunk, kind, below(s, living))
-        if distance(s, slot) >= gone_off:
+        if distance(s, slot) >= min_death_distance:
             remove(s, slot)
 
 

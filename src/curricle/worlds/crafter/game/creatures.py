@@ -1,7 +1,7 @@
 """What cows, zombies, skeletons, arrows and plants do in one step.
 
-Each function updates one slot of a record. The order of random draws is the reference's, also for a creature that
-removes itself at the start of its update: it still draws, and a dead zombie can still hit.
+Each function updates one slot of a record. Random numbers are drawn in the reference's order. A creature that
+is removed at the start of its update still draws them, and a dead zombie can still hit.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 
 from curricle.worlds.crafter.engine.compile import kernel
 from curricle.worlds.crafter.game import rules as r
-from curricle.worlds.crafter.game.objects import add, distance, inside, is_free, move, remove, set_material
+from curricle.worlds.crafter.game.objects import add, direction, distance, inside, is_free, move, remove, set_material
 from curricle.worlds.crafter.game.rng import below, uniform
 
 
@@ -97,7 +97,7 @@ def _shoot(s: Any, slot: int) -> None:
     y = s.y[slot] + dy
     if is_free(s, x, y, r.ARROW_WALKABLE):
         arrow = add(s, r.ARROW, x, y)
-        s.timer[arrow] = (0 if dx < 0 else 1) if dx != 0 else (2 if dy < 0 else 3)
+        s.timer[arrow] = direction(dx, dy)
         s.timer[slot] = 4
 
 

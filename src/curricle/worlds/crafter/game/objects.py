@@ -130,6 +130,18 @@ def set_material(s: Any, x: int, y: int, material: int) -> None:
 
 
 @kernel
+def direction(dx: int, dy: int) -> int:
+    """Number of the direction of a step, as in `rules.DX` and `rules.DY`; x decides, if it is not 0."""
+    if dx < 0:
+        return 0
+    if dx > 0:
+        return 1
+    if dy < 0:
+        return 2
+    return 3
+
+
+@kernel
 def distance(s: Any, slot: int) -> int:
     """Steps between an object and the player, walls aside."""
     return int(abs(np.int64(s.x[slot]) - np.int64(s.x[0])) + abs(np.int64(s.y[slot]) - np.int64(s.y[0])))

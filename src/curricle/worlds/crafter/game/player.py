@@ -1,7 +1,6 @@
-"""What the player does in one step: move, act on what is ahead, place, make, sleep, and live.
+"""The player's step: move, use what is ahead, place, make, sleep; then hunger, thirst, fatigue and health.
 
-Comes in: a record and an action. The cell ahead is looked at before the action; vitals follow; amounts are clamped to
-0..9 last, so a meal can lift food above the limit in between.
+In: a record and an action. Amounts are clamped to 0..9 last, so a meal can lift food above the limit in between.
 """
 
 from typing import Any
@@ -15,7 +14,7 @@ from curricle.worlds.crafter.game.rng import uniform
 
 @kernel
 def update_player(s: Any, action: int) -> None:
-    """Carry out an action and let a step of life pass."""
+    """Carry out an action, then update needs and health."""
     if s.sleeping:
         if s.inventory[r.ENERGY] < r.MOST:
             action = r.SLEEP
@@ -33,8 +32,8 @@ def update_player(s: Any, action: int) -> None:
         _place(s, action)
     elif action >= r.MAKE_FIRST:
         _make(s, action - r.MAKE_FIRST)
-    _wear(s)
-    _heal(s)
+    _update_needs(s)
+    _update_health(s)
     for item in range(len(r.ITEMS)):
         s.inventory[item] = max(0, min(s.inventory[item], r.MOST))
     if s.inventory[r.HEALTH] < s.hurt_from:
@@ -99,7 +98,7 @@ def _strike(s: Any, slot: int) -> None:
 
 @kernel
 def _collect(s: Any, x: int, y: int) -> None:
-    """Take a material, given the tool it needs and luck."""
+    """Take a material if the player has the tool for it; some materials are found only with a probability."""
     material = s.material[x, y]
     if material == r.WATER:
         s.thirst = 0
@@ -164,8 +163,8 @@ def _make(s: Any, row: int) -> None:
 
 
 @kernel
-def _wear(s: Any) -> None:
-    """Hunger, thirst and fatigue; a sleeper needs half and rests."""
+def _update_needs(s: Any) -> None:
+    """Update hunger, thirst and fatigue; a sleeper needs half as much, and its fatigue falls."""
     pace = 0.5 if s.sleeping else 1.0
     s.hunger += pace
     if s.hunger > 25:
@@ -185,8 +184,8 @@ def _wear(s: Any) -> None:
 
 
 @kernel
-def _heal(s: Any) -> None:
-    """Health grows while nothing is lacking, and falls otherwise."""
+def _update_health(s: Any) -> None:
+    """Raise health while nothing is lacking, and lower it otherwise."""
     held = s.inventory
     if held[r.FOOD] > 0 and held[r.DRINK] > 0 and (held[r.ENERGY] > 0 or s.sleeping):
         s.recover += 2 if s.sleeping else 1

@@ -52,7 +52,7 @@ def twist(mt: NDArray[np.uint32]) -> None:
 
 @kernel
 def temper(word: np.uint32) -> np.uint32:
-    """Scramble a word of the state into the word that is handed out."""
+    """Turn a word of the state into a random number, as the Mersenne twister does."""
     a = np.uint32(word ^ (word >> np.uint32(11)))
     b = np.uint32(a ^ ((a << np.uint32(7)) & np.uint32(0x9D2C5680)))
     c = np.uint32(b ^ ((b << np.uint32(15)) & np.uint32(0xEFC60000)))
@@ -143,7 +143,7 @@ def exceeds(s: Any, tempered: NDArray[np.uint32], bar: float) -> bool:
 
 @kernel
 def calm(s: Any, bar: float) -> int:
-    """First words below this keep a draw below the bar, for a look ahead; none do so with the cheap generator."""
+    """A draw whose first word is below this is below the bar; 0 with the cheap generator, where words do not say so."""
     return int(np.int64(bar * 134217728.0)) << 5 if s.exact else 0
 
 

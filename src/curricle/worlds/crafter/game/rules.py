@@ -1,7 +1,7 @@
 """The rules of Crafter as data: names, numbers, recipes.
 
-Everything here is a plain constant, so that kernels compile it in. Order is meaning: an index into `MATERIALS`,
-`ITEMS`, `ACTIONS` or `ACHIEVEMENTS` is what the state stores and what observations show. The tests compare each value
+Everything here is a constant, so that kernels compile it in. The order matters: the state and the observations hold
+indices into `MATERIALS`, `ITEMS`, `ACTIONS` and `ACHIEVEMENTS`. The tests compare each value
 with the `data.yaml` of the installed `crafter` package.
 """
 
@@ -65,7 +65,7 @@ def _collect_table() -> tuple[np.ndarray, np.ndarray]:
     """Rows by material: tool (-1 none), item (-1 cannot be collected), what is left, achievement; and the chances."""
     table = np.full((len(MATERIALS), 4), -1, np.int64)
     chance = np.zeros(len(MATERIALS))
-    for name, (tool, item, leaves, luck) in _COLLECT.items():
+    for name, (tool, item, leaves, probability) in _COLLECT.items():
         row = MATERIALS.index(name)
         table[row] = (
             ITEMS.index(tool) if tool else -1,
@@ -73,7 +73,7 @@ def _collect_table() -> tuple[np.ndarray, np.ndarray]:
             MATERIALS.index(leaves),
             ACHIEVEMENTS.index(f"collect_{item}"),
         )
-        chance[row] = luck
+        chance[row] = probability
     return table, chance
 
 

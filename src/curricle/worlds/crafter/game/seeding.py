@@ -17,7 +17,7 @@ LARGEST = (1 << 31) - 1
 
 
 @kernel
-def _lane(value: int) -> np.uint64:
+def _hash_of_integer(value: int) -> np.uint64:
     """Python's hash of an integer of 64 bits, as an unsigned word."""
     rest = abs(value) % _MERSENNE
     if value < 0:
@@ -30,7 +30,7 @@ def episode_seed(seed: int, episode: int) -> int:
     """The 31-bit seed of one episode of an environment."""
     mix = _PRIME_5
     for value in (seed, episode):
-        mix += _lane(value) * _PRIME_2
+        mix += _hash_of_integer(value) * _PRIME_2
         mix = (mix << np.uint64(31)) | (mix >> np.uint64(33))
         mix *= _PRIME_1
     mix += _LENGTH

@@ -1,7 +1,7 @@
 """The whole state of one environment, as one numpy record.
 
-`np.zeros(n, STATE)` is a batch with the environment axis first; kernels take one record, `states[i]`. The bytes of the
-record are the whole truth: copying them saves and restores an environment exactly. `knobs` are the numbers of the
+`np.zeros(n, STATE)` is a batch with the environment axis first; kernels take one record, `states[i]`. Its
+bytes are the whole state: copying them saves and restores an environment exactly. `knobs` are the numbers of the
 setting in force (written by `setting.py`, read by the kernels); `upcoming` replaces them at the next reset.
 """
 

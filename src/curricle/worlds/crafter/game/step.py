@@ -1,7 +1,7 @@
 """One step and one reset of an environment's record.
 
 `reset(s, ...)` begins the next episode from the record's seed, episode number and knobs; `step(s, action, ...)` returns
-the reward. Drawing is not done here; `pass_night` takes from the stream the words that the reference's drawing would.
+the reward. Nothing is drawn here. `pass_night` skips the random numbers that the reference uses to draw a dark frame.
 """
 
 import functools
@@ -106,7 +106,7 @@ def step(s: Any, action: int, daylight: NDArray[np.float64]) -> float:
     """Play one step; returns the reward."""
     s.step += 1
     _set_daylight(s, daylight)
-    present = s.count  # what is born in this step waits for the next
+    present = s.count  # what is added in this step acts from the next one on
     update_player(s, action)
     for slot in range(1, present):
         if distance(s, slot) < r.NEAR:
@@ -117,17 +117,17 @@ def step(s: Any, action: int, daylight: NDArray[np.float64]) -> float:
         sweep(s)
     reward = (s.inventory[r.HEALTH] - s.last_health) / 10
     s.last_health = s.inventory[r.HEALTH]
-    fresh = False
+    unlocked = False
     for i in range(len(r.ACHIEVEMENTS)):
         if s.achievements[i] > 0 and not s.unlocked[i]:
             s.unlocked[i] = 1
-            fresh = True
-    return reward + 1.0 if fresh else reward
+            unlocked = True
+    return reward + 1.0 if unlocked else reward
 
 
 @kernel
 def pass_night(s: Any) -> None:
-    """Pass over what drawing a dark frame takes from the random stream."""
+    """Skip the random numbers that drawing a dark frame would use."""
     if s.exact and s.daylight < 0.5:
         skip(s, s.night_words)
 

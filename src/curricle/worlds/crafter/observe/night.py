@@ -1,8 +1,8 @@
 """The local view in the dark, equal to the reference's to the last bit.
 
-Every pixel gets grain from the world's random stream, column by column, so drawing moves the stream on (see
-`step.pass_night`). `paint_night` estimates sixteen pixels at a time (`shade.py`),
-computes those exactly that the estimate leaves in doubt, a handful a frame, and turns columns into rows.
+Every pixel gets noise from the world's random stream, column by column, so drawing moves the stream on (see
+`step.pass_night`). `paint_night` estimates sixteen pixels at a time (`night_estimate.py`), computes exactly the few
+that the estimate leaves in doubt, and writes the columns as rows.
 """
 
 from typing import Any, Final
@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from curricle.worlds.crafter.engine.compile import kernel
-from curricle.worlds.crafter.engine.simd import LANES, lowest, move32, turn
+from curricle.worlds.crafter.engine.simd import LANES, lowest, move32, transpose
 from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.game.rng import draw_words, uniform_of
 from curricle.worlds.crafter.observe.night_estimate import BIAS, PIXELS, shade_lanes
@@ -39,13 +39,13 @@ def _columns(s: Any, cells: Any, view: Any, width: int, height: int, chosen: Any
 def _exact_pixel(colours: int, draw: float, vignette: float, daylight: float) -> int:
     """One pixel in double precision, operation by operation as the reference."""
     mask = 2 * (0.5 - daylight) * vignette
-    grain = mask * (32.0 + 95.0 * draw)
+    noise = mask * (32.0 + 95.0 * draw)
     red = colours & 255
     green = colours >> 8 & 255
     blue = colours >> 16 & 255
-    a = int((1 - mask) * red + grain)
-    b = int((1 - mask) * green + grain)
-    c = int((1 - mask) * blue + grain)
+    a = int((1 - mask) * red + noise)
+    b = int((1 - mask) * green + noise)
+    c = int((1 - mask) * blue + noise)
     grey = (19595 * a + 38470 * b + 7471 * c + 32768) >> 16
     # PIL dulls colours to (6 * grey + 4 * colour) // 10
     dark = 1 - daylight
@@ -81,7 +81,7 @@ def _shade(s: Any, view: Any, night: Any, vignette: Any, size: int, pixels: Any,
 
 
 @kernel
-def _turn(canvas: Any, pixels: Any, columns: int, rows: int) -> None:
+def _to_rows(canvas: Any, pixels: Any, columns: int, rows: int) -> None:
     """Put columns of words into rows of bytes; the last blocks of eight overlap those before them.
 
     There are at least eight of both: cells of one pixel have no pictures.
@@ -90,15 +90,17 @@ def _turn(canvas: Any, pixels: Any, columns: int, rows: int) -> None:
         row = min(y, rows - LANES)
         for x in range(0, columns, LANES):
             column = min(x, columns - LANES)
-            turn(canvas, 3 * (row * columns + column), 3 * columns, pixels, column * rows + row, rows)
+            transpose(canvas, 3 * (row * columns + column), 3 * columns, pixels, column * rows + row, rows)
 
 
 @kernel
-def paint_night(s: Any, canvas: Any, cells: Any, night: Any, vignette: Any, width: int, height: int, room: Any) -> None:
-    """Paint the local view into a canvas of bytes; `room` is memory to work in, of `draw.Easel`."""
+def paint_night(
+    s: Any, canvas: Any, cells: Any, night: Any, vignette: Any, width: int, height: int, memory: Any
+) -> None:
+    """Paint the local view into a canvas of bytes; `memory` is four arrays of `frames.DrawBuffers` to work in."""
     columns = r.VIEW_X * width
     rows = r.VIEW_Y * height
-    (chosen, words, view, pixels) = room
+    chosen, words, view, pixels = memory
     _columns(s, cells, view, width, height, chosen)
     _shade(s, view, night, vignette, columns * rows, pixels, words)
-    _turn(canvas, pixels, columns, rows)
+    _to_rows(canvas, pixels, columns, rows)

@@ -97,10 +97,10 @@ def _temper(a: Lanes) -> Lanes:
 def _shade(draw: Lanes, view: Lanes, vignette: Lanes, scale: list[Lanes]) -> tuple[Lanes, list[Lanes]]:
     """The pixels, and the bits whose absence means doubt."""
     mask = vignette.times(scale[0], 0.0)
-    grain = mask.times(draw.times(95 * 2.0**-32, 32.0), 256 + BIAS)
+    noise = mask.times(draw.times(95 * 2.0**-32, 32.0), 256 + BIAS)
     clear = mask.times(-1.0, 1.0)
     colours = [((view >> shift) & 255).to_float() for shift in (0, 8, 16)]
-    noisy = [colour.times(clear, grain).as_word() for colour in colours]
+    noisy = [colour.times(clear, noise).as_word() for colour in colours]
     mixed = [(value & _WHOLE).as_float() for value in noisy]
     luma: Lanes | float = 32768.0 - 256 * 65536  # whole numbers below 2**24 all the way: exact
     for channel in (1, 0, 2):

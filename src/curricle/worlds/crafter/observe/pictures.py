@@ -1,7 +1,7 @@
 """Pictures for people: what the player sees at any size, and the whole map as a chart.
 
-In: one environment's record, which is left as it is: drawing at night moves the random stream, so it is done on a copy.
-Out: uint8 arrays (row, column, channel).
+In: one environment's record. It is not changed: drawing at night moves the random stream, so a copy is drawn. Out:
+uint8 arrays (row, column, channel).
 """
 
 from typing import Any
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from curricle.errors import UsageError
 from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.game.state import STATE
-from curricle.worlds.crafter.observe.frames import draw, easel_of
-from curricle.worlds.crafter.observe.sprites import look
+from curricle.worlds.crafter.observe.frames import draw, draw_buffers
+from curricle.worlds.crafter.observe.sprites import sprite_of
 from curricle.worlds.crafter.observe.textures import pictures
 
 
@@ -22,7 +22,7 @@ def frame_of(state: Any, size: tuple[int, int]) -> NDArray[np.uint8]:
     height, width = _cell(size, r.VIEW_X)
     copy = np.array([state], STATE)
     frame = np.zeros((*size, 3), np.uint8)
-    draw(copy[0], frame, easel_of(width, height), 0, *pictures(width, height))
+    draw(copy[0], frame, draw_buffers(width, height), 0, *pictures(width, height))
     return frame
 
 
@@ -34,7 +34,7 @@ def chart_of(state: Any, size: tuple[int, int]) -> NDArray[np.uint8]:
     tiles = s["material"][:area, :area].astype(np.int64)  # (x, y)
     for slot in range(int(s["count"])):
         if s["kind"][slot] != r.NOTHING:
-            tiles[s["x"][slot], s["y"][slot]] += len(r.MATERIALS) * look(s, slot)
+            tiles[s["x"][slot], s["y"][slot]] += len(r.MATERIALS) * sprite_of(s, slot)
     cells = pictures(width, height).tiles[:, : height * width * 3].reshape(-1, height, width, 3)
     drawn = cells[tiles.T].transpose(0, 2, 1, 3, 4).reshape(area * height, area * width, 3)
     chart = np.zeros((*size, 3), np.uint8)

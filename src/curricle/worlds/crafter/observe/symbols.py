@@ -3,7 +3,7 @@
 | bytes | what | values |
 |---|---|---|
 | 0-62 | material of each cell of the 9 x 7 view, row by row | 0-12 as `rules.MATERIALS`, 13 outside |
-| 63-125 | object on each cell, with the way it faces | 0-14 as `textures.LOOKS` |
+| 63-125 | object on each cell, with the way it faces | 0-14 as `sprites.SPRITES` |
 | 126-141 | inventory | 0-9 as `rules.ITEMS` |
 | 142 | facing | 0-3: left, right, up, down |
 | 143 | sleeping | 0 or 1 |
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from curricle.worlds.crafter.engine.compile import kernel
 from curricle.worlds.crafter.game import rules as r
+from curricle.worlds.crafter.game.objects import direction
 from curricle.worlds.crafter.game.state import SIDE
-from curricle.worlds.crafter.observe.sprites import look
+from curricle.worlds.crafter.observe.sprites import SPRITES, sprite_of
 
 CELLS: Final = r.VIEW_X * r.VIEW_Y
 MATERIAL: Final = slice(0, CELLS)
@@ -33,16 +34,19 @@ WIDTH: Final = FACING + 3
 OUTSIDE: Final = len(r.MATERIALS)
 
 
-def highest() -> NDArray[np.uint8]:
-    """The largest value each byte can take."""
+def _highest() -> NDArray[np.uint8]:
     top = np.empty(WIDTH, np.uint8)
     top[MATERIAL] = OUTSIDE
-    top[OBJECT] = 14
+    top[OBJECT] = len(SPRITES) - 1
     top[INVENTORY] = r.MOST
     top[FACING] = 3
     top[SLEEPING] = 1
     top[DAYLIGHT] = 255
     return top
+
+
+HIGHEST: Final = _highest()
+"""The largest value that each byte can take."""
 
 
 @kernel
@@ -58,13 +62,13 @@ def write_symbols(s: Any, out: NDArray[np.uint8]) -> None:
             if 0 <= x < s.area and 0 <= y < s.area:
                 out[at] = s.material[x % SIDE, y % SIDE]
                 who = s.who[x % SIDE, y % SIDE]
-                out[CELLS + at] = look(s, who - 1) if who else 0
+                out[CELLS + at] = sprite_of(s, who - 1) if who else 0
             else:
                 out[at] = OUTSIDE
                 out[CELLS + at] = 0
     for item in range(len(r.ITEMS)):
         out[2 * CELLS + item] = s.inventory[item]
-    out[FACING] = (0 if s.face_x < 0 else 1) if s.face_x != 0 else (2 if s.face_y < 0 else 3)
+    out[FACING] = direction(s.face_x, s.face_y)
     out[SLEEPING] = s.sleeping
     out[DAYLIGHT] = np.uint8(255 * s.daylight)
 

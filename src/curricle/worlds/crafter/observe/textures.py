@@ -1,9 +1,9 @@
 """Pictures of cells, read from the installed `crafter` package and prepared for one unit size.
 
-A cell shows a material with at most one object on it, so every picture a frame can need is blended once: `tiles[t]`
-with t = material + 13 * look (see LOOKS), the last one standing for cells outside the map. `dusk` is what `tiles` fade
-to as daylight goes (PIL's colour enhancer, then a blue tint). `items` are the pictures of the inventory.
-Pictures are flat rows of bytes, so that drawing is copying.
+A cell shows a material with at most one object on it, so each picture that a frame can need is blended once: `tiles[t]`
+with t = material + 13 * sprite (see SPRITES); the last one is for cells outside the map. `dusk` is what `tiles` fade to
+as daylight goes (PIL's colour enhancer, then a blue tint). `items` are the pictures of the inventory. Pictures are flat
+rows of bytes, so that drawing is copying.
 """
 
 import functools
@@ -15,11 +15,9 @@ from PIL import Image, ImageEnhance
 
 from curricle.worlds.crafter.game.rules import ITEMS, MATERIALS, MOST, VIEW_X, VIEW_Y
 from curricle.worlds.crafter.observe.night_estimate import PIXELS
-from curricle.worlds.crafter.observe.sprites import LOOKS, OUTSIDE
+from curricle.worlds.crafter.observe.sprites import OUTSIDE, SPRITES
 
 NIGHT_TINT: Final = np.array([0.0, 16.0, 64.0])
-
-
 PAD: Final = 8
 """Elements that copying eight at a time may read or write beyond the end."""
 
@@ -56,14 +54,14 @@ def _blend(canvas: NDArray[np.uint8], at: tuple[int, int], texture: NDArray[np.u
 
 
 def _tiles(textures: Any, unit: tuple[int, int]) -> NDArray[np.uint8]:
-    """Blend every look over every material."""
+    """Blend every sprite over every material."""
     tiles = np.full((OUTSIDE + 1, *unit, 3), 127, np.uint8)
     for index in range(OUTSIDE):
-        look, material = divmod(index, len(MATERIALS))
+        sprite, material = divmod(index, len(MATERIALS))
         ground = textures.get(MATERIALS[material] if material else None, unit)
         tiles[index] = ground[..., :3]
-        if LOOKS[look]:
-            _blend(tiles[index], (0, 0), textures.get(LOOKS[look], unit))
+        if SPRITES[sprite]:
+            _blend(tiles[index], (0, 0), textures.get(SPRITES[sprite], unit))
     return tiles
 
 

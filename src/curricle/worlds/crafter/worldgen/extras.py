@@ -1,7 +1,7 @@
 """What settings add to a generated world: water within reach, and things that stand near the start.
 
-Stock Crafter has none of it, and none of it draws random numbers unless a knob asks for it. Nothing placed here
-counts as an achievement: the player has to place a table to be credited for it.
+Stock Crafter has none of it: without such a knob no random number is drawn here. Nothing that is placed here counts as
+an achievement. To be credited for a table, the player has to place one.
 """
 
 from typing import Any, Final

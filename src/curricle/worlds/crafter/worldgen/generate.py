@@ -1,8 +1,7 @@
 """World generation: terrain, then creatures; the same draws in the same order as the reference.
 
-Comes in: a record with its knobs, its random stream already seeded and the player in the middle of an empty map. Goes
-out: map, objects and chunks filled. Terrain is made in `terrain.py`, what settings
-add to a finished world in `extras.py`.
+In: a record with its knobs, its random stream already seeded and the player in the middle of an empty map. Out: map,
+objects and chunks. `terrain.py` makes the terrain, `extras.py` adds what settings ask for.
 """
 
 import math
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from curricle.worlds.crafter.engine.compile import kernel
-from curricle.worlds.crafter.engine.simd import lowest, size_of
+from curricle.worlds.crafter.engine.simd import count_bits, lowest
 from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.game.objects import add, chunk_of
 from curricle.worlds.crafter.game.rng import LAST_FOUR, below, calm, exceeds, temper_all
@@ -37,8 +36,8 @@ def _outside(middle: int, dx: int, radius: int) -> np.uint64:
 
 
 @kernel
-def _births(s: Any, w: Any, x: int) -> None:
-    """Draw the creatures of a row; a cell that cannot bear any draws nothing."""
+def _add_creatures(s: Any, w: Any, x: int) -> None:
+    """Draw the creatures of a row; a cell where none may appear draws no number."""
     k = s.knobs
     middle = s.area // 2
     beyond = _outside(middle, x - middle, 3)
@@ -75,11 +74,11 @@ def _populate(s: Any, w: Any) -> None:
     s.grass[:] = 0
     s.paths[:] = 0
     for x in range(s.area):
-        _births(s, w, x)
+        _add_creatures(s, w, x)
         for y in range(0, s.area, r.CHUNK):
             chunk = chunk_of(x, y)
-            s.grass[chunk] += size_of(w.grass[x] >> np.uint64(y) & _IN_CHUNK)
-            s.paths[chunk] += size_of(w.path[x] >> np.uint64(y) & _IN_CHUNK)
+            s.grass[chunk] += count_bits(w.grass[x] >> np.uint64(y) & _IN_CHUNK)
+            s.paths[chunk] += count_bits(w.path[x] >> np.uint64(y) & _IN_CHUNK)
 
 
 @kernel

@@ -1,9 +1,9 @@
 """OpenSimplex noise in three dimensions, equal to the last bit to `opensimplex` 0.4.5's `noise3`.
 
-A point lies in one of 27 regions of its lattice cell (`region_of`). The region names up to eight lattice vertices that
-reach the point (`EARLY + LATE` are their offsets), and each adds a gradient times a falling weight. Comes in: a
-permutation made from a seed (`permute`) and coordinates. Goes out: a float64. No fastmath: the order of every addition
-is part of the result. `fields.py` evaluates whole maps from the same region table.
+A point lies in one of 27 regions of its lattice cell (`region_of`). Up to eight lattice vertices reach a region
+(`EARLY + LATE` are their offsets), and each adds a gradient times a falling weight. In: a permutation made from a seed
+(`permute`) and coordinates. Out: a float64. No fastmath: the order of every addition is part of the result.
+`noise_tables.py` evaluates whole maps from the same region table.
 """
 
 import math

@@ -1,11 +1,11 @@
 """Noise over a whole map, fast: tables that do not depend on the seed, and sums of eight cells at a time.
 
-World generation never uses a noise value itself, it only compares it with bars. So maps are summed here from weights of
-sixteen bits (a reset takes about as long as reading its tables), with a known bound on the error (`SURE`), and
-`terrain.py` asks for the `exact` value wherever one comes that close to its bar: the terrain is exactly the
-reference's, at a fraction of the cost. Everything that depends on coordinates alone - which lattice vertices reach a
-cell and with what weight - is tabled once (`fields`). A table entry is one vertex and one block of eight cells along y;
-what changes with the seed is the vertex's gradient.
+World generation never uses a noise value itself, it only compares it with bars. So a map is summed here from weights of
+sixteen bits, which takes about as long as reading the tables, with a known bound on the error (`MAX_ERROR`). Where a
+value comes that close to its bar, `terrain.py` asks for the `exact` one: the terrain is exactly the reference's, at a
+fraction of the cost. What depends on coordinates alone is in the tables (`fields`): which lattice vertices reach a
+cell, and with what weight. An entry is one vertex and one block of eight cells along y. Only the vertices' gradients
+change with the seed.
 """
 
 import functools
@@ -31,10 +31,10 @@ from curricle.worlds.crafter.worldgen.noise import (
     region_of,
 )
 
-SURE: Final = 8e-5
-"""More than sums of rounded weights can be off; `fields` checks it when it builds the tables."""
+MAX_ERROR: Final = 8e-5
+"""Bound on the error of a sum of rounded weights; `fields` checks it when it builds the tables."""
 _UNIT: Final = 1.4e-6
-"""What one step of a weight stands for."""
+"""The value of one step of a weight."""
 
 (START, WATER_WIDE, WATER_FINE, HILL_WIDE, HILL_FINE, CAVE, TUNNEL_X, TUNNEL_Y, COAL_VEIN, IRON_VEIN, LAVA_POOL) = (
     range(11)
@@ -46,9 +46,9 @@ _DEPTH: Final = np.array([8, 3, 3, 0, 0, 6, 7, 7, 1, 2, 6, 4, 5], np.float64)
 _SIZE: Final = np.array([3, 15, 5, 15, 5, 7, 3, 3, 8, 6, 5, 9, 7], np.float64)
 
 
-_SLOPES: Final = np.zeros((256, 4), np.int32)
+_GRADIENTS_BY_HASH: Final = np.zeros((256, 4), np.int32)
 """Gradients by the hash of a vertex."""
-_SLOPES[:, :3] = GRADIENTS[np.arange(256) % len(GRADIENTS)]
+_GRADIENTS_BY_HASH[:, :3] = GRADIENTS[np.arange(256) % len(GRADIENTS)]
 _ENTRIES = 76000
 _VERTICES = 3600
 BLOCKS: Final = SIDE // LANES
@@ -82,7 +82,7 @@ SCRATCH: Final = np.dtype(
     ],
     align=True,
 )
-"""What one generation works in."""
+"""The memory that one generation works in."""
 
 
 @kernel
@@ -104,7 +104,9 @@ def exact(perm: NDArray[np.uint8], layer: int, x: int, y: int) -> float:
 
 
 @kernel
-def _reaching(layer: int, x: int, y: int, vertices: NDArray[np.int64], pulls: NDArray[np.float64]) -> int:
+def _contributions_to(
+    layer: int, x: int, y: int, vertices: NDArray[np.int64], contributions: NDArray[np.float64]
+) -> int:
     """List the lattice vertices that reach a cell, and their weighted distances; see `noise3` for the geometry."""
     a, b, c = place(layer, x, y)
     stretch = (a + b + c) * STRETCH
@@ -121,28 +123,28 @@ def _reaching(layer: int, x: int, y: int, vertices: NDArray[np.int64], pulls: ND
         weight = 2 - (d * d).sum()
         if weight > 0:
             vertices[found] = np.array([i, j, k]) + offset
-            pulls[found] = d * weight**4 / NORM
+            contributions[found] = d * weight**4 / NORM
             found += 1
     return found
 
 
 @kernel
-def _survey(layer: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _all_contributions(layer: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """All contributions to a layer: rows of (block, lane, vertex i j k), and what each gradient component adds."""
     rows = np.zeros((SIDE * SIDE * 8, 5), np.int64)
-    pulls = np.zeros((SIDE * SIDE * 8, 3))
+    contributions = np.zeros((SIDE * SIDE * 8, 3))
     vertices = np.zeros((8, 3), np.int64)
-    pull = np.zeros((8, 3))
+    contribution = np.zeros((8, 3))
     n = 0
     for x in range(SIDE):
         for y in range(SIDE):
-            for v in range(_reaching(layer, x, y, vertices, pull)):
+            for v in range(_contributions_to(layer, x, y, vertices, contribution)):
                 rows[n, 0] = x * BLOCKS + y // LANES
                 rows[n, 1] = y % LANES
                 rows[n, 2:] = vertices[v]
-                pulls[n] = pull[v]
+                contributions[n] = contribution[v]
                 n += 1
-    return rows[:n], pulls[:n]
+    return rows[:n], contributions[:n]
 
 
 @functools.lru_cache(maxsize=1)
@@ -153,11 +155,11 @@ def fields() -> NDArray[np.void]:
     entries = 0
     vertices = 0
     for layer in range(LAYERS):
-        rows, pulls = _survey(layer)
+        rows, contributions = _all_contributions(layer)
         corners, corner = np.unique(rows[:, 2:], axis=0, return_inverse=True)
         keys, entry = np.unique(rows[:, 0] * len(corners) + corner.ravel(), return_inverse=True)
-        _check_bound(rows[:, 0] * LANES + rows[:, 1], pulls)
-        t["weight"][entries + entry, :, rows[:, 1]] = np.rint(pulls / _UNIT)
+        _check_bound(rows[:, 0] * LANES + rows[:, 1], contributions)
+        t["weight"][entries + entry, :, rows[:, 1]] = np.rint(contributions / _UNIT)
         t["first"][layer] = np.searchsorted(keys // len(corners), np.arange(SIDE * BLOCKS + 1)) + entries
         t["vertex"][entries : entries + len(keys)] = keys % len(corners) + vertices
         t["lattice"][vertices : vertices + len(corners)] = corners % 256
@@ -167,20 +169,22 @@ def fields() -> NDArray[np.void]:
     return table
 
 
-def _check_bound(cells: NDArray[np.int64], pulls: NDArray[np.float64]) -> None:
-    """No weight may overflow, nor the errors of a cell add up to SURE, whichever component of a gradient is 11."""
-    error = np.abs(pulls - _UNIT * np.rint(pulls / _UNIT))
+def _check_bound(cells: NDArray[np.int64], contributions: NDArray[np.float64]) -> None:
+    """No weight may overflow, and a cell's errors stay below MAX_ERROR, whichever component of a gradient is 11."""
+    error = np.abs(contributions - _UNIT * np.rint(contributions / _UNIT))
     largest = np.bincount(cells, 4 * error.sum(1) + 7 * error.max(1)).max()
-    if largest + 2.0**-22 > SURE or np.abs(pulls).max() > 32767 * _UNIT:  # the float that comes out rounds, too
-        raise ArithmeticError(f"noise sums may be off by {largest}, weights up to {np.abs(pulls).max()}")
+    rounding = 2.0**-22  # of the float that comes out
+    highest = np.abs(contributions).max()
+    if largest + rounding > MAX_ERROR or highest > 32767 * _UNIT:
+        raise ArithmeticError(f"noise sums may be off by {largest}, weights up to {highest}")
 
 
 @kernel
-def spread(t: Any, w: Any) -> None:
+def set_gradients(t: Any, w: Any) -> None:
     """Give every lattice vertex its gradient under the permutation in `w`."""
     for v in range(t.vertices):
         g = hash_of(w.perm, t.lattice[v, 0], t.lattice[v, 1], t.lattice[v, 2])
-        move16(w.gradient, np.int64(4 * v), _SLOPES, np.int64(4 * g))
+        move16(w.gradient, np.int64(4 * v), _GRADIENTS_BY_HASH, np.int64(4 * g))
 
 
 @kernel

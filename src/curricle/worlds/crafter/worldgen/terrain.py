@@ -1,9 +1,11 @@
-"""Terrain: the material of every cell, from noise and luck, with the draws of the reference in its order.
+"""Terrain: the material of every cell, from noise and random draws, in the order of the reference's draws.
 
-A row of the map is looked at twice. First without randomness, as masks of 64 bits, one a cell: which cells are hill,
-wet, cave, may hold coal. Noise is summed only in blocks where a mask asks for it. Then masks are painted, and the cells
-that a draw decides are visited one by one. Only comparisons count, so estimates do wherever they are clear of their
-bars; the others are looked up exactly.
+A row of the map is decided in two passes. The first needs no random numbers: masks of 64 bits, one a cell, say which
+cells are hill, wet or cave and which may hold coal. Noise is summed only in the blocks where a mask needs it. The
+second pass paints the masks and visits one by one the cells that a random draw decides.
+
+Noise is only ever compared with a bar. So it is estimated first, and computed exactly where the estimate comes too
+close to the bar.
 """
 
 import math
@@ -23,7 +25,7 @@ _MEADOW, _HILL, _SLOPE, _PEAK, _MOIST, _WET, _DEEP, _DOUBT = range(8)
 _HILLS: Final = np.array([0.15, 0.18, 0.3])
 _WATERS: Final = np.array([0.25, 0.3, 0.35])
 _NEAR: Final = 14 * 14
-"""Squared distance from which on the start's share of a height is left out, and only its bound looked at."""
+"""From this squared distance on, the start's share of a height is left out, and only its bound is used."""
 _REST: Final = 1000
 _START_REST: Final = (5 * np.exp(6 - np.sqrt(np.arange(_REST + 1.0)))).astype(np.float32)
 """That bound, by squared distance: noise is at most 1, and a start counts less than five times in a height."""
@@ -62,7 +64,7 @@ def _exact_heights(perm: Any, x: int, y: int, s: Any) -> tuple[float, float, flo
 def _starts(s: Any, t: Any, w: Any, x: int) -> None:
     """The row's share in the start, and how far off the heights of a block may be."""
     middle = s.area // 2
-    slack = f.SURE * (1 + 1.5 * (s.knobs.mountain_gain + s.knobs.water_gain))
+    slack = f.MAX_ERROR * (1 + 1.5 * (s.knobs.mountain_gain + s.knobs.water_gain))
     noise = f.row_of(w, f.START)
     for block in range(f.BLOCKS):
         first = block * LANES
@@ -72,7 +74,9 @@ def _starts(s: Any, t: Any, w: Any, x: int) -> None:
             f.sum_block(t, w, f.START, x, block)
             for y in range(first, first + LANES):
                 w.start[y] = _start_at(noise[y], x, y, s)
-            w.slack[block] = slack + 4 * f.SURE  # a start is off by half as much as its noise, and counts five times
+            w.slack[block] = (
+                slack + 4 * f.MAX_ERROR
+            )  # a start is off by half as much as its noise, and counts five times
         else:
             w.start[first : first + LANES] = 0
             w.slack[block] = slack + _START_REST[min(far, _REST)]
@@ -152,7 +156,7 @@ def _above(t: Any, w: Any, x: int, layer: int, bar: float, cells: np.uint64) -> 
     for block in range(f.BLOCKS):
         if cells >> np.uint64(block * LANES) & np.uint64(255):
             f.sum_block(t, w, layer, x, block)
-            bits = compare_lanes(w.sums, (layer * f.BLOCKS + block) * LANES, np.float32(bar), np.float32(f.SURE))
+            bits = compare_lanes(w.sums, (layer * f.BLOCKS + block) * LANES, np.float32(bar), np.float32(f.MAX_ERROR))
             above |= np.uint64(bits & 255) << np.uint64(block * LANES)
             near |= np.uint64(bits >> 8) << np.uint64(block * LANES)
     near &= cells
@@ -223,7 +227,7 @@ def _lay_row(s: Any, t: Any, w: Any, x: int) -> None:
 
 @kernel
 def lay_terrain(s: Any, t: Any, w: Any) -> None:
-    """Give every cell its material; `w` holds the seed's permutation, and learns where creatures can be born."""
-    f.spread(t, w)
+    """Give every cell its material; `w` holds the seed's permutation, and afterwards where creatures may appear."""
+    f.set_gradients(t, w)
     for x in range(s.area):
         _lay_row(s, t, w, x)

@@ -1,11 +1,12 @@
 """Families: the puzzles of reasoning-gym that can be trusted, with groups and levels, as `families.json` lists them.
 
-`python -m curricle.worlds.text.reasoning.families` tries every family and writes that list again. A family is in it up
-to the level at which, over some tasks: the stored answer scores 1; junk and the question itself score nothing; the same
-number gives the same task, in every process; tasks differ; and all of this takes seconds. Families whose scorer
-evaluates the answer as an expression are out: what a model writes is never run. Where a scorer takes the right answer
-with another beside it the family is strict: an answer of more parts than the stored one (words, numbers), or, where
-that is no cure, a longer one is worth nothing.
+`python -m curricle.worlds.text.reasoning.families` tests every family and writes that list again. A family is listed up
+to the highest level that passes these tests over some tasks: the stored answer scores 1; junk and the question itself
+score nothing; the same number gives the same task in every process; tasks differ; and all of this takes seconds.
+Families whose scorer evaluates the answer as an expression are left out, because what a model writes is never run.
+
+Some scorers accept the right answer with another one beside it. Such a family is strict: an answer of more parts
+(words, numbers) than the stored one earns nothing, or, where that does not help, a longer one.
 """
 
 import functools
@@ -34,9 +35,9 @@ AHEAD = 3
 SIZE = 2**31
 """Tasks a family has at a level, by number."""
 TRIES = 12
-PATIENCE = 10
-LOW = 0.5
-"""Scorers give grains for the right form or for answers that hold the right one; what is below this is nothing."""
+TIME_LIMIT = 10
+MIN_SCORE = 0.5
+"""A lower score counts as 0: scorers give a little for the right form, or for answers that contain the right one."""
 NUMBERLESS = (
     "nan",
     "-NaN",
@@ -54,7 +55,7 @@ JUNK = ("junk", "I do not know", "?", "{}", "[]", "null", "[[[[", "-", "\x00\u20
 HEDGES = ("{0} or maybe something else entirely", "{0} or {1}", "{1} or {0}", "{0}, {1}")
 """The right answer, and that of another task."""
 JOINED = ("{0}{1}", "{0}|{1}", "{0}_{1}", "{0}.{1}", "{0}:{1}")
-"""The same with nothing between them that parts them: some scorers read the beginning only."""
+"""The same without a separator: some scorers read the beginning only."""
 HEDGED = "a hedge scores"
 TOO_STRICT = "to be strict refuses a right answer"
 ENDLESS = re.compile(r"s?nan|inf(?:inity)?")
@@ -67,12 +68,12 @@ LETTER = re.compile(r"[^\W\d_eij]")
 """A letter that stands in words and in no number: not those of 1e5 and 3j."""
 RUNS_CODE = re.compile(r"\b(eval|exec|parse_expr|sympify)\(")
 FAMILIES: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-"""Family: its group, how many levels of it are good, how many attributes may be one level ahead, how it is strict."""
+"""By family: its group, its sound levels, how many attributes may be one level ahead, how it is strict."""
 SIZES: dict[str, Callable[[str], int]] = {
     "parts": lambda text: len(PART.findall(FRACTION.sub(" ", text))),
     "length": lambda text: len("".join(text.split())),
 }
-"""What of an answer may not be more than of the stored one, by how a family is strict."""
+"""What a strict family measures: an answer may not have more of it than the stored one."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -101,9 +102,9 @@ def puzzle(family: str, level: int, ahead: int, number: int) -> Any:
 
 
 def score(family: str, level: int, ahead: int, number: int, answer: str, strict: str | None = None) -> float:
-    """How good an answer to a task is, in [0, 1]; an answer that breaks the scorer is worth nothing.
+    """The score of an answer, in [0, 1]; an answer that breaks the scorer earns nothing.
 
-    So is one that is more than the stored one by the measure `strict` of `SIZES`; which one, for None, the list says.
+    So does one that exceeds the stored answer by the measure `strict` of `SIZES`; None: the measure that is listed.
     """
     if strict is None:
         strict = FAMILIES.get(family, {}).get("strict", "")
@@ -111,17 +112,17 @@ def score(family: str, level: int, ahead: int, number: int, answer: str, strict:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             entry = puzzle(family, level, ahead, number)
-            if endless(answer) and not endless(entry["answer"]):
+            if is_not_finite(answer) and not is_not_finite(entry["answer"]):
                 return 0.0  # a distance to NaN is NaN, and min(1.0, NaN) is 1
             if strict and SIZES[strict](answer) > SIZES[strict](entry["answer"]):
                 return 0.0
             found = float(dataset(family, level, ahead).score_answer(answer, entry=entry))
     except Exception:  # scorers parse the answer as they like, and break in as many ways
         return 0.0
-    return min(1.0, found) if found >= LOW else 0.0  # NaN compares as no
+    return min(1.0, found) if found >= MIN_SCORE else 0.0  # NaN compares as no
 
 
-def endless(text: str) -> bool:
+def is_not_finite(text: str) -> bool:
     """Whether a text is one or more numbers and nothing else, and some of them are NaN or infinite."""
     plain = "".join(text.split()).lower().replace("_", "")  # scorers take out spaces, and Python reads 1_0 as 10
     rest, found = ENDLESS.subn("", plain)
@@ -130,7 +131,7 @@ def endless(text: str) -> bool:
 
 
 def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES, strict: str | None = None) -> str:
-    """Why a family is no good at a level, in words; empty where it is."""
+    """Why a family is not sound at a level, in words; empty if it is."""
     try:
         puzzles = dataset(family, level, ahead)
         again = dataset.__wrapped__(family, level, ahead)
@@ -168,7 +169,7 @@ def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES, strict: s
 
 
 def sweep() -> dict[str, dict[str, Any]]:
-    """Try every family at every level; what is out is told on stderr."""
+    """Test every family at every level; families that are left out are reported on stderr."""
     from reasoning_gym.factory import DATASETS, has_curriculum
 
     signal.signal(signal.SIGVTALRM, _too_slow)
@@ -185,19 +186,20 @@ def sweep() -> dict[str, dict[str, Any]]:
             group = DATASETS[family][0].__module__.split(".")[1]
             found[family] = {"group": group, "levels": levels, "ahead": _ahead(family, levels, strict)}
             found[family] |= {"strict": strict} if strict else {}
-    one, other = (elsewhere(found, seed) for seed in (1, 2))
-    for family in [family for family in found if one[family] != other[family]]:
+    first = digests_in_another_process(found, 1)
+    second = digests_in_another_process(found, 2)
+    for family in [family for family in found if first[family] != second[family]]:
         print(f"{family}: out: it is another task in another process", file=sys.stderr)
         del found[family]
     return found
 
 
-def elsewhere(
+def digests_in_another_process(
     listed: Mapping[str, Mapping[str, Any]], seed: int, numbers: Sequence[int] = (5, 77_777)
 ) -> dict[str, str]:
     """A digest of some tasks of each family, made in another process with this seed of Python's hashes."""
     wanted = [(name, level, n) for name, f in listed.items() for level in (0, f["levels"] - 1) for n in numbers]
-    code = "from curricle.worlds.text.reasoning.families import digests; digests()"
+    code = "from curricle.worlds.text.reasoning.families import print_digests; print_digests()"
     done = subprocess.run(
         [sys.executable, "-c", code],
         input=json.dumps(wanted),
@@ -210,8 +212,8 @@ def elsewhere(
     return found
 
 
-def digests() -> None:
-    """The other process: read which tasks to make, print a digest for each family."""
+def print_digests() -> None:
+    """In the other process: read from stdin which tasks to make, and print a digest for each family."""
     found: dict[str, str] = {}
     for family, level, number in json.loads(sys.stdin.read()):
         made = puzzle(family, level, 0, number)
@@ -221,7 +223,7 @@ def digests() -> None:
 
 
 def _levels(family: str, most: int, strict: str) -> tuple[int, str]:
-    """How many levels are good, and why the next one is not."""
+    """How many levels are sound, and why the next one is not."""
     for level in range(most):
         if why := _in_time(family, level, 0, strict):
             return level, why
@@ -241,7 +243,7 @@ def _ahead(family: str, levels: int, strict: str) -> int:
 
 
 def _in_time(family: str, level: int, ahead: int, strict: str) -> str:
-    signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)  # of our own time, so that a busy machine does not matter
+    signal.setitimer(signal.ITIMER_VIRTUAL, TIME_LIMIT)  # of our own time, so that a busy machine does not matter
     try:
         return fault(family, level, ahead, strict=strict)
     except TimeoutError as error:
@@ -251,7 +253,7 @@ def _in_time(family: str, level: int, ahead: int, strict: str) -> str:
 
 
 def _too_slow(*_: object) -> None:
-    raise TimeoutError(f"no end within {PATIENCE} s")
+    raise TimeoutError(f"no end within {TIME_LIMIT} s")
 
 
 if __name__ == "__main__":

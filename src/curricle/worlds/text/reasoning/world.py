@@ -1,6 +1,6 @@
-"""Reasoning: puzzles of reasoning-gym, drawn and scored by its engine. A design says which family, and how hard.
+"""Reasoning: puzzles of reasoning-gym, which its own code draws and scores. A design names a family and a level.
 
-Only families that the sweep in `families.py` found sound are here. The agent's answer is what it puts between <answer>
+Only the families that passed the tests in `families.py` are here. The agent's answer is what stands between <answer>
 and </answer>; nothing else it says counts.
 """
 
@@ -18,7 +18,7 @@ from curricle.seeds import derive, generator, is_for_test
 from curricle.setting import knob
 from curricle.world import TaskWorld
 from curricle.worlds.text.answers import final_answer
-from curricle.worlds.text.reasoning.families import AHEAD, FAMILIES, LEVELS, LOW, SIZE, puzzle, score
+from curricle.worlds.text.reasoning.families import AHEAD, FAMILIES, LEVELS, MIN_SCORE, SIZE, puzzle, score
 
 if TYPE_CHECKING:
     Family = str
@@ -69,7 +69,10 @@ class ReasoningOptions(records.Options):
     """Options of the world of puzzles."""
 
     threshold: float = Field(
-        1.0, ge=LOW, le=1, description="Score from which an answer counts as a success; a lower one has no reward."
+        1.0,
+        ge=MIN_SCORE,
+        le=1,
+        description="Score from which an answer counts as a success; a lower one has no reward.",
     )
 
 
@@ -106,7 +109,7 @@ class Reasoning(TaskWorld):
         return made
 
     def _draw(self, family: str, level: int, ahead: int, seed: int, index: int) -> Task:
-        """A puzzle of the side that the seed belongs to."""
+        """A puzzle for practice or, with a seed of tests, one that is held out."""
         for turn in range(TRIES):
             number = derive(seed, "puzzle", index, turn) % SIZE
             entry = puzzle(family, level, ahead, number)
@@ -125,7 +128,7 @@ class Reasoning(TaskWorld):
         return 100 * sum(rates.get(group, 0.0) for group in groups) / len(groups)
 
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
-        """Ask the family's scorer about the final answer; the task is made again from its number."""
+        """Score the final answer with the family's scorer; the puzzle is made again from its number."""
         said = [message.content for message in transcript if message.role == "assistant"]
         answer = final_answer(said[-1]) if said else ""
         if not answer:

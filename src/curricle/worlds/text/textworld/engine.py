@@ -1,7 +1,8 @@
-"""Engine: TextWorld games by number: made, compiled once, kept in a cache folder, and played.
+"""TextWorld games: make a game from a `Plan`, compile it once, keep it in a cache folder, and play it.
 
-The interpreter behind TextWorld writes files on `save` and `script` and crashes on odd characters. So only commands
-which the game itself lists as possible ever reach it; anything else is answered here.
+In: a plan and commands. Out: a `View`, what the player sees. TextWorld's interpreter writes files on `save` and
+`script` and crashes on odd characters. So only commands that the game itself lists as possible reach it; other commands
+are answered here.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from curricle.errors import UsageError, WorldError
 UNKNOWN = "That is not possible here, or not a command of this game."
 HEADING = re.compile(r"-= (.*) =-")
 """The name of a room, over what it looks like."""
-LIVE = 512
+MAX_OPEN = 512
 """Games kept open at a time; each takes about two megabytes."""
 
 
@@ -70,7 +71,7 @@ def cache_folder(path: str) -> Path:
 
 
 def textworld() -> Any:
-    """The package, which takes a while to import."""
+    """The package `textworld`; importing it takes a while."""
     try:
         import textworld
         import textworld.generator
@@ -110,7 +111,7 @@ def script(plan: Plan) -> tuple[str, tuple[str, ...]]:
 
 
 def compiled(plan: Plan, folder: Path) -> Path:
-    """The file of a game; made beside its place and moved there, so that what is there is whole."""
+    """The file of a compiled game; it is moved to its place when it is complete."""
     place = folder / f"{plan.name}.z8"
     if not place.exists():
         with tempfile.TemporaryDirectory(dir=folder) as workplace:
@@ -123,29 +124,29 @@ def compiled(plan: Plan, folder: Path) -> Path:
     return place
 
 
-class Theatre:
-    """Plays games; keeps some open, so that the next command of an attempt does not replay those before it."""
+class GamePlayer:
+    """Plays games. It keeps some open, so that the next command of an attempt does not replay those before it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._views: OrderedDict[tuple[Plan, tuple[str, ...]], View] = OrderedDict()
-        self._live: OrderedDict[tuple[Plan, tuple[str, ...]], tuple[Any, View]] = OrderedDict()
+        self._open_games: OrderedDict[tuple[Plan, tuple[str, ...]], tuple[Any, View]] = OrderedDict()
 
     def view(self, plan: Plan, commands: Sequence[str]) -> View:
         """What the player sees after these commands."""
-        said = tuple(commands)
-        if (plan, said) in self._views:
-            return self._views[plan, said]
-        done = next((i for i in range(len(said), 0, -1) if (plan, said[:i]) in self._live), 0)
-        known = (plan, said[:done])
-        game, view = self._live.pop(known) if known in self._live else self._open(plan)
-        self._keep(plan, said[:done], view)
-        for i in range(done, len(said)):
-            view = self._step(game, view, said[i])
-            self._keep(plan, said[: i + 1], view)
-        self._live[plan, said] = game, view
-        while len(self._live) > LIVE:
-            self._live.popitem(last=False)[1][0].close()
+        given = tuple(commands)
+        if (plan, given) in self._views:
+            return self._views[plan, given]
+        done = next((i for i in range(len(given), 0, -1) if (plan, given[:i]) in self._open_games), 0)
+        known = (plan, given[:done])
+        game, view = self._open_games.pop(known) if known in self._open_games else self._open(plan)
+        self._keep(plan, given[:done], view)
+        for i in range(done, len(given)):
+            view = self._step(game, view, given[i])
+            self._keep(plan, given[: i + 1], view)
+        self._open_games[plan, given] = game, view
+        while len(self._open_games) > MAX_OPEN:
+            self._open_games.popitem(last=False)[1][0].close()
         return view
 
     def _open(self, plan: Plan) -> tuple[Any, View]:
@@ -154,7 +155,7 @@ class Theatre:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the interpreter does not know this game by name, and need not
             game = tw.start(str(compiled(plan, self.folder)), wanted)
-            return game, _seen(game.reset())
+            return game, _view_of(game.reset())
 
     @staticmethod
     def _step(game: Any, view: View, command: str) -> View:
@@ -162,15 +163,15 @@ class Theatre:
         if view.over or wanted is None:
             return replace(view, text=UNKNOWN, refused=view.refused + 1)
         state, _, over = game.step(wanted)
-        return replace(_seen(state, over), refused=view.refused)
+        return replace(_view_of(state, over), refused=view.refused)
 
-    def _keep(self, plan: Plan, said: tuple[str, ...], view: View) -> None:
-        self._views[plan, said] = view
-        while len(self._views) > 16 * LIVE:
+    def _keep(self, plan: Plan, given: tuple[str, ...], view: View) -> None:
+        self._views[plan, given] = view
+        while len(self._views) > 16 * MAX_OPEN:
             self._views.popitem(last=False)
 
 
-def _seen(state: Any, over: bool | None = None) -> View:
+def _view_of(state: Any, over: bool | None = None) -> View:
     """A state of TextWorld as a view; `over` is None for the first."""
     text = str(state.description if over is None else state.feedback).partition("\n>")[0]
     lines = "\n".join(line.strip() for line in text.splitlines() if line.strip())
@@ -179,7 +180,7 @@ def _seen(state: Any, over: bool | None = None) -> View:
     return View(lines, possible, bool(state.won), bool(over or state.won or state.lost), room[1] if room else "")
 
 
-def key(plan: Plan) -> int:
-    """A number that games with the same walkthrough share, however they are told and wherever they are set."""
+def walkthrough_key(plan: Plan) -> int:
+    """A number that is the same for games with the same walkthrough, whatever their theme and objective."""
     text = json.dumps(script(plan)[1])
     return int(hashlib.sha256(text.encode()).hexdigest()[:15], 16)

@@ -1,8 +1,8 @@
-"""Games: TextWorld games, played over several turns. A design says how big the house is and how long the quest.
+"""Games: TextWorld games over several turns. A design sets the size of the house and the length of the quest.
 
-Every turn the agent answers with one command and is told what happens; the attempt ends when the game is won or the
-turns are used up. Games are made by TextWorld's generator, which guarantees that each can be won, and the game decides
-who won. `reply` and `score` play the transcript's commands again, so that an attempt can be judged anywhere.
+Each turn the agent gives one command, and the world answers with what happens. An attempt ends when the game is won or
+the turns are used up. TextWorld's generator makes the games, each of which can be won, and the game itself decides
+whether it was. `reply` and `score` play the transcript's commands again, so an attempt can be judged anywhere.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ from curricle.seeds import derive, generator, is_for_test
 from curricle.setting import knob
 from curricle.world import TaskWorld
 from curricle.worlds.text.answers import final_answer
-from curricle.worlds.text.textworld.engine import Plan, Theatre, View, cache_folder, key, script
-from curricle.worlds.text.tools.calls import spoken
+from curricle.worlds.text.textworld.engine import GamePlayer, Plan, View, cache_folder, script, walkthrough_key
+from curricle.worlds.text.tools.calls import without_thoughts
 
 MIXED = (1, 3, 5)
 """Quest lengths that length 0 stands for."""
 HELD_OUT = 3
-"""One game in so many is held out, by its walkthrough: what wins a test never wins in practice."""
+"""One game in so many is held out, by its walkthrough, so that commands that win a test never win in practice."""
 TRIES = 200
 RULES = """You play a text game. {objective}
 
@@ -36,7 +36,7 @@ take THING from PLACE, put THING on PLACE, insert THING into PLACE, unlock DOOR 
 
 
 class GamesSetting(knobs.Setting):
-    """The house, the quest and how much is told."""
+    """The house, the quest, and how much the objective reveals."""
 
     length: int = knob(0, "Commands that the quest needs; 0: 1, 3 and 5 in turn.", ge=0, le=8, harder="up")
     rooms: int = knob(3, "Rooms of the house.", ge=1, le=8, harder="up")
@@ -73,7 +73,7 @@ done. Any combination of knobs gives a game that can be won."""
 
     def __init__(self, options: GamesOptions | None = None, original: knobs.Setting | None = None) -> None:
         super().__init__(options, original)
-        self._theatre: Theatre | None = None
+        self._player: GamePlayer | None = None
 
     def tasks(self, setting: knobs.Setting, n: int, seed: int) -> list[Task]:
         """Games of a setting; with length 0, quests of all lengths in turn."""
@@ -87,13 +87,13 @@ done. Any combination of knobs gives a game that can be won."""
             number = derive(seed, "game", index, turn) % 2**31
             every_step = setting.told == "every step"
             plan = Plan(setting.rooms, setting.objects, length, setting.theme, every_step, number)
-            if (key(plan) % HELD_OUT == 0) == is_for_test(seed) and self._won(plan, script(plan)[1]):
+            if (walkthrough_key(plan) % HELD_OUT == 0) == is_for_test(seed) and self._won(plan, script(plan)[1]):
                 break
         else:
             raise WorldError(f"no game of this side in {TRIES} draws with {setting!r}; choose more rooms or objects")
         objective, walkthrough = script(plan)
         gold = {"plan": dataclasses.asdict(plan), "hints": setting.hints, "walkthrough": list(walkthrough)}
-        view = self._told(self._view(plan, ()), setting.hints)
+        view = self._shown(self._view(plan, ()), setting.hints)
         prompt = Message(role="user", content=RULES.format(objective=objective, view=view))
         suffix = "hints" if setting.hints else "plain"
         return Task(id=f"{plan.name}-{suffix}", prompt=(prompt,), gold=gold, skill=_skill(length))
@@ -104,12 +104,12 @@ done. Any combination of knobs gives a game that can be won."""
         gold: Any = task.gold
         if view.over or not turns or turns >= self.options.turns:
             return None
-        return Message(role="user", content=self._told(view, gold["hints"]))
+        return Message(role="user", content=self._shown(view, gold["hints"]))
 
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
         """1 for a game that was won within the turns; a lost one is valid if at most half of its commands were refused.
 
-        The game does not tell a command that is none from one that is not possible where it is given.
+        Whether a refused text was a command at all cannot be known: the game lists only what is possible.
         """
         view, turns = self._played(task, transcript)
         if view.won:
@@ -118,7 +118,7 @@ done. Any combination of knobs gives a game that can be won."""
         return Verdict(reward=0.0, why=why, valid=2 * view.refused <= turns and turns > 0)
 
     def state(self, task: Task, transcript: Sequence[Message]) -> str:
-        """Where the player is and what can be done: that tells what lies there and what is carried; words need not."""
+        """Where the player is and what can be done there; that also tells what lies there and what is carried."""
         view = self._played(task, transcript)[0]
         return "\n".join([view.room, *sorted(view.possible)])
 
@@ -133,16 +133,16 @@ done. Any combination of knobs gives a game that can be won."""
         return self._view(Plan(**gold["plan"]), [command(text) for text in said]), len(said)
 
     def _won(self, plan: Plan, commands: Sequence[str]) -> bool:
-        """Whether commands win; not all walkthroughs do, where two things of a game have nearly the same name."""
+        """Whether commands win; some walkthroughs do not, where two things have nearly the same name."""
         return self._view(plan, [command(text) for text in commands]).won
 
     def _view(self, plan: Plan, commands: Sequence[str]) -> View:
-        if self._theatre is None:
-            self._theatre = Theatre(cache_folder(self.options.cache))
-        return self._theatre.view(plan, commands)
+        if self._player is None:
+            self._player = GamePlayer(cache_folder(self.options.cache))
+        return self._player.view(plan, commands)
 
     @staticmethod
-    def _told(view: View, hints: bool) -> str:
+    def _shown(view: View, hints: bool) -> str:
         return f"{view.text}\nPossible commands: {', '.join(view.possible)}" if hints else view.text
 
 
@@ -156,8 +156,8 @@ def _skill(length: int) -> str:
 
 
 def command(text: str) -> str:
-    """The command of an answer: what stands between <answer> and </answer>, or else its last line."""
+    """The command in an answer: what stands between <answer> and </answer>, or else its last line."""
     said = final_answer(text) or next(
-        (line for line in reversed(spoken(text)[-4000:].splitlines()) if line.strip()), ""
+        (line for line in reversed(without_thoughts(text)[-4000:].splitlines()) if line.strip()), ""
     )
     return " ".join(said.lower().replace(" the ", " ").split()).strip("> .")[:200]

@@ -6,9 +6,8 @@ An answer is read in the first of these forms that it has:
 2. one or more `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` blocks, each on one line or several;
 3. one or more fenced blocks, three backticks before and after, with or without the word json.
 
-Each holds one call or a list of calls; `parameters` is read as `arguments`, and where neither stands there are none.
-What stands around blocks does not count, and neither does what stands between `<think>` and `</think>`. `[]` says in so
-many words that no call is needed.
+Each holds one call or a list of calls. `parameters` is read as `arguments`; without either there are none. Text around
+the blocks does not count, nor does text between `<think>` and `</think>`. `[]` means that no call is needed.
 """
 
 import ast
@@ -21,7 +20,7 @@ from typing import Any, NoReturn
 from curricle.worlds.text.tools.schema import Json, shown
 
 LONGEST = 100_000
-"""Characters; nobody needs more for a few calls."""
+"""Characters of an answer; more are refused."""
 MOST = 64
 WORDS = {"true": True, "false": False, "null": None}
 OPEN = "<tool_call>"
@@ -38,14 +37,14 @@ class Call:
 
 
 class Unreadable(ValueError):
-    """An answer that tries to call and fails to say what."""
+    """An answer with a call that cannot be read."""
 
 
 def read_calls(text: str) -> list[Call] | None:
     """The calls of an answer; None for an answer in words only, `Unreadable` with a reason for a broken one."""
     if len(text) > LONGEST:
         raise Unreadable(f"the answer has {len(text)} characters, more than {LONGEST}")
-    text = spoken(text)
+    text = without_thoughts(text)
     begins = text.strip()[:1] in ("[", "{")
     if begins and _whole(text):
         blocks = [text]
@@ -63,15 +62,15 @@ def read_calls(text: str) -> list[Call] | None:
     return calls
 
 
-def spoken(text: str) -> str:
-    """An answer without its thoughts; thoughts that never end are all there is."""
+def without_thoughts(text: str) -> str:
+    """An answer without its thoughts; empty if they never end."""
     return text.rpartition("</think>")[2].partition("<think>")[0]
 
 
 def read_python_call(text: str, order: Mapping[str, Sequence[str]]) -> Call:
     """Read a call written as Python, `cd(folder="a")`: parsed, never run. `order` has the arguments of each tool."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of odd escapes and numbers, which are the writer's
+        warnings.simplefilter("ignore")  # about odd escapes and numbers in the text
         tree = ast.parse(text.strip(), mode="eval").body
     if not isinstance(tree, ast.Call):
         raise ValueError(f"not a call like f(x=1): {shown(text)}")
@@ -117,7 +116,7 @@ def _between(text: str, opening: str, closing: str) -> list[str]:
 
 
 def _whole(text: str) -> bool:
-    """Whether an answer is JSON as it stands: then marks in its texts are none."""
+    """Whether the whole answer is JSON; marks of blocks inside its strings then mean nothing."""
     try:
         _json(text)
     except Unreadable:
@@ -126,7 +125,7 @@ def _whole(text: str) -> bool:
 
 
 def _json(text: str) -> Json:
-    """Parse one block; each way in which JSON can be broken has its reason."""
+    """Parse one block; the error says in which way its JSON is broken."""
     try:
         return json.loads(text, parse_constant=_no_number, object_pairs_hook=_object)
     except RecursionError:

@@ -1,30 +1,30 @@
 """Catalogue: the tools of single-answer tasks, in seven domains, and how people ask for them.
 
 An entry has phrasings with the required arguments as slots, and for each optional argument a clause that mentions it.
-Of all phrasings, names and values each fourth one is held out: it occurs in tests and never in practice.
+Every fourth phrasing, name and value is held out: it occurs in tests and never in practice.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from curricle.worlds.text.tools.schema import Json, Tool, tool
-from curricle.worlds.text.tools.simulators.base import ways
+from curricle.worlds.text.tools.simulators.base import variants
 
-CITIES = ways(
+CITIES = variants(
     "Oslo|Lima|Cairo|Quito|Paris|Dakar|Hanoi|Turin|Berlin|Nairobi|Lisbon|Kyoto|Boston|Sydney|Madrid|Prague|Mumbai|Ankara|"
     "Dublin|Vienna"
 )
-PEOPLE = ways("Ana|Bilal|Chen|Dora|Emil|Farah|Goran|Hana|Ivo|Jun|Kaya|Luis")
-MONEY = ways("EUR|USD|JPY|CHF|GBP|NOK|INR|BRL")
-ARTISTS = ways("Nina Simone|Daft Punk|Fela Kuti|Edith Piaf|Johnny Cash|Miles Davis|Abba|Cesaria Evora")
-TONGUES = ways("French|German|Swahili|Korean|Spanish|Turkish|Polish|Hindi")
-SAYINGS = ways(
+PEOPLE = variants("Ana|Bilal|Chen|Dora|Emil|Farah|Goran|Hana|Ivo|Jun|Kaya|Luis")
+MONEY = variants("EUR|USD|JPY|CHF|GBP|NOK|INR|BRL")
+ARTISTS = variants("Nina Simone|Daft Punk|Fela Kuti|Edith Piaf|Johnny Cash|Miles Davis|Abba|Cesaria Evora")
+TONGUES = variants("French|German|Swahili|Korean|Spanish|Turkish|Polish|Hindi")
+SAYINGS = variants(
     "good morning|where is the station|thank you|how much is it|see you later|I am hungry|"
     "happy birthday|the bill please"
 )
-ROOMS = ways("kitchen|bedroom|office|hall|garage|bathroom|cellar|attic")
-DISHES = ways("sushi|pizza|tapas|curry|ramen|falafel|tacos|fondue")
-NOTES = ways(
+ROOMS = variants("kitchen|bedroom|office|hall|garage|bathroom|cellar|attic")
+DISHES = variants("sushi|pizza|tapas|curry|ramen|falafel|tacos|fondue")
+NOTES = variants(
     "the train is late|dinner is at eight|bring an umbrella|the meeting moved|I found your keys|call me back|"
     "the parcel is here|we won"
 )

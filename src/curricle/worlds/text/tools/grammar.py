@@ -1,9 +1,10 @@
-"""Grammar: what may come next in a task that is being written line by line (`writing.py` says how lines look).
+"""Grammar: what may come next in a task that is written token by token, in the lines of `writing.py`.
 
-Names of tools and parameters, kinds of values and what must be given are held; requests, answers and values in quotes
-are free. So a model too small to know the rules writes tasks that can be read, and spends its choices on what they say.
-Where gold has to be `named` (`named.py`), values of calls are words and numbers of the request, and what it asks for is
-a call, or one that lacks its tool. Calls on a simulator may pass on what it answered, so there values stay free.
+In: the text so far. Out: pieces of which one must come next, or a `Span` of free text. Names of tools and parameters,
+types of values and required arguments are constrained; requests, answers and values in quotes are free. So even a small
+model writes tasks that can be read. With `named` (`named.py`), values of calls are words and numbers of the request,
+and a task without a call must say which call lacks its tool. Calls on a simulator may use its answers, so there values
+stay free.
 """
 
 import functools
@@ -30,7 +31,7 @@ QUOTED = Span(until='"', never="\n\\`")
 
 
 def follows(said: str, named: bool = False) -> Sequence[str] | Span:
-    """Pieces of which one must come next (the empty one: the task is whole), or a stretch of free text."""
+    """Pieces of which one must come next (the empty one: the task is complete), or a `Span` of free text."""
     *before, line = said.split("\n")
     if not line:
         return _line(before, named)
@@ -58,7 +59,7 @@ def _tools(first: str) -> dict[str, Tool]:
 
 
 def _request(before: Sequence[str]) -> str:
-    """What values have to stand in; empty where they are free: on a simulator, or where the request has no words."""
+    """The request, if values have to come from it; empty on a simulator, or if the request has no words."""
     request = next((line.removeprefix("request: ") for line in before if line.startswith("request: ")), "")
     return request if before[0].startswith("tools: ") and _spans(request) else ""
 
@@ -83,7 +84,7 @@ def _line(before: Sequence[str], named: bool) -> list[str]:
 
 
 def _fits(tool: Tool, request: str) -> bool:
-    """Whether a request has something for all that a tool needs."""
+    """Whether a request has values for all required arguments of a tool."""
     parameters = tool["parameters"]
     return all(_starts(name, parameters["properties"][name], request) for name in parameters.get("required", []))
 
@@ -105,14 +106,14 @@ def _argument(tool: Tool, said: str, request: str) -> Sequence[str] | Span:
     if number is None:
         return next_ + ends
     digits = number[1]
-    if request:  # 3 and 30 are told apart by what follows
+    if request:  # what follows decides between 3 and 30
         return [f"{one}{end}" for one in _numbers(request) for end in [*([", "] if starts else []), *ends]]
     more = list(DIGITS) if not digits or (digits != "0" and len(digits) < MOST_DIGITS) else []
     return more + (next_ + ends if digits else [])
 
 
 def _starts(name: str, schema: Tool, request: str) -> list[str]:
-    """An argument up to where its value is free: values of a short list are written whole."""
+    """How an argument may begin, up to where its value is free; values of an enum are written whole."""
     if "enum" in schema:
         values = [v for v in schema["enum"] if not request or words(str(v)) in _runs(request)]
         return [f"{name}={json.dumps(value, ensure_ascii=False)}" for value in values]

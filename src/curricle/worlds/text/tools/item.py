@@ -1,4 +1,4 @@
-"""Item: what one task with tools is made of, whoever wrote it: the pool, a data file or a designer (writing.py)."""
+"""Item: the data of one task with tools, from the pool, a data file or a designer (`writing.py`)."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ class Item(Record):
     """What was said before the request."""
     calls: tuple[GoldCall, ...] = Field((), max_length=32)
     lacks: tuple[GoldCall, ...] = Field((), max_length=32)
-    """What the request asks for of tools that are not at hand, where gold makes no call: why none is right."""
+    """If gold makes no call: the calls that the request asks for, of tools that the task does not have."""
     ordered: bool = False
     simulator: str = ""
     start: int = 0
@@ -42,7 +42,7 @@ class Item(Record):
 
     @property
     def skill(self) -> str:
-        """What the task is about, read off its content."""
+        """The skill that the task is about, from its content."""
         if self.answer:
             return "answer_in_words"
         if self.simulator:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import Field
 
 from curricle.records import Record
-from curricle.worlds.text.numerals import agree
+from curricle.worlds.text.numerals import same_numbers
 from curricle.worlds.text.tools.calls import Call
 from curricle.worlds.text.tools.schema import Json, Tool, arguments_fault, shown
 
@@ -37,7 +37,7 @@ class GoldCall(Record):
 
 
 def fault(calls: Sequence[Call], gold: Sequence[GoldCall], tools: Mapping[str, Tool], ordered: bool = False) -> str:
-    """Why calls are not the gold calls, in words; empty where they are."""
+    """Why calls are not the gold calls, in words; empty if they are."""
     if len(calls) != len(gold):
         return f"{len(calls)} calls instead of {len(gold)}"
     for call in calls:
@@ -72,19 +72,19 @@ def difference(call: Call, gold: GoldCall, tools: Mapping[str, Tool]) -> str:
     return ""
 
 
-def alike(one: str, other: str) -> bool:
-    """Whether two texts are equal by the rules above; those without a letter or a digit are as they are."""
+def same_text(one: str, other: str) -> bool:
+    """Whether two texts are equal by the rules above; without a letter or digit, they must be equal as they are."""
     plain = _plain(one)
-    return plain == _plain(other) and (agree(one, other) if plain else one.strip() == other.strip())
+    return plain == _plain(other) and (same_numbers(one, other) if plain else one.strip() == other.strip())
 
 
-def written_alike(one: str, other: str) -> bool:
+def same_ignoring_case(one: str, other: str) -> bool:
     """Whether two texts are equal but for case and white space."""
     return one.casefold().split() == other.casefold().split()
 
 
-def same(one: Json, other: Json, text: Callable[[str, str], bool] = alike) -> bool:
-    """Whether two values are equal, texts by a rule of their own."""
+def same(one: Json, other: Json, text: Callable[[str, str], bool] = same_text) -> bool:
+    """Whether two values are equal; texts are compared by a rule."""
     if isinstance(one, str) and isinstance(other, str):
         return text(one, other)
     if isinstance(one, bool) or isinstance(other, bool):
@@ -101,7 +101,7 @@ def _plain(text: str) -> str:
 
 
 def _pairs(fits: Sequence[Sequence[int]]) -> int:
-    """How many calls can have a gold call each of their own (augmenting paths)."""
+    """The size of a maximum matching between calls and gold calls, by augmenting paths."""
     owner: dict[int, int] = {}
 
     def place(call: int, seen: set[int]) -> bool:

@@ -1,11 +1,14 @@
-"""Named: whether a task says all that its gold passes on, and whether gold passes on the numbers that it says.
+"""Named: a check of written tasks that compares the values of gold's calls with the request (the option `named`).
 
-What nobody could know from a task is solved by luck alone, and gold that forgets the three days it was asked for
-teaches the agent to. Gold without a call says that no tool would do, whatever was asked, and pays an agent that never
-calls one: it has to say which call the request asks for, of a tool that is not at hand (`lacks`), and that is held to
-the same rules. All three are stricter than a good task has to be, for a request may mean what it does not say ("at
-noon" is hour 12), say what does not matter, and need no tool at all. They are for environments too small to be trusted
-with that (the world's option `named`).
+In: a task. Out: what is wrong with it, in words. There are three rules:
+
+- Every value of gold's calls stands in the request or in an earlier result. Other values could only be guessed.
+- Every number of the request stands in a call. If gold ignores "for 3 days", the agent learns to ignore it.
+- If gold makes no call, the task says which call it lacks a tool for (`lacks`), and that call follows the same rules.
+  Otherwise such tasks would reward an agent that never makes a call.
+
+The rules also refuse some good tasks: a request may imply a value ("at noon" is hour 12), mention a number that does
+not matter, or need no tool at all. They are for environment policies that are too small to write such tasks well.
 """
 
 import json
@@ -17,11 +20,11 @@ from curricle.worlds.text.tools.schema import Json, shown
 from curricle.worlds.text.tools.simulators import SIMULATORS
 
 FEWEST_WORDS = 2
-"""Of a request that asks for something."""
+"""Words that a request must have."""
 
 
 def doubtful(item: Item) -> str:
-    """What is wrong with a task by any of these rules, in words; empty: nothing."""
+    """What is wrong with a task by these rules, in words; empty: nothing."""
     if not item.calls and not item.lacks:
         return "gold makes no call, and that no tool would do cannot be checked without a line lacks:"
     if len(words(item.request)) < FEWEST_WORDS:
@@ -30,7 +33,7 @@ def doubtful(item: Item) -> str:
 
 
 def unnamed(item: Item) -> str:
-    """Which value of gold stands neither in the request nor in an earlier call's result, in words; empty: none."""
+    """Which value of gold is neither in the request nor in an earlier result, in words; empty: none."""
     known = [words(text) for text in (item.request, *(message.content for message in item.before))]
     simulator = SIMULATORS[item.simulator] if item.simulator else None
     state = simulator.begin(item.start) if simulator else {}
@@ -48,10 +51,9 @@ def unnamed(item: Item) -> str:
 
 
 def left_out(item: Item) -> str:
-    """Which number of the request gold's calls pass on nowhere, in words; empty: none.
+    """Which number of the request is in none of gold's calls, in words; empty: none.
 
-    Where nothing is called or lacks nothing has to be passed on, and a simulator may need numbers only to look
-    something up.
+    Tasks on a simulator are not checked: a number may be needed only to look something up.
     """
     asked = item.calls or item.lacks
     if not asked or item.simulator:
@@ -63,7 +65,7 @@ def left_out(item: Item) -> str:
 
 
 def _stands(value: Json, known: Sequence[Sequence[str]]) -> bool:
-    """Whether the words of a value stand in a row in one of some texts; yes and no need no words."""
+    """Whether the words of a value follow each other in one of some texts; booleans and null need no words."""
     if value is None or isinstance(value, bool):
         return True
     if isinstance(value, list | dict):

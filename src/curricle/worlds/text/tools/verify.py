@@ -1,9 +1,9 @@
-"""Verify: judge an attempt at an item, and judge an item that somebody wrote. Whoever writes a task has no say here.
+"""Verify: judge an attempt at an item (`judge`), and check an item that somebody wrote (`task_fault`).
 
-Only what the agent said counts: a call that stands in the prompt alone is no call. Single-answer tasks compare calls
-(matching.py). Tasks with a simulator run the agent's calls turn by turn and compare the end state with gold's. An
-answer in words, where one is asked for, is compared by its likeness in [0, 1]; a wrong end state makes it worthless. So
-does guessing: where gold makes calls, one that ran has to come before the answer.
+Only what the agent said counts, and who wrote a task has no influence here. In a task with one answer the calls are
+compared (`matching.py`). In a task with a simulator the agent's calls are run turn by turn, and its end state is
+compared with gold's. An answer in words is compared by its likeness in [0, 1]. It earns nothing if the end state is
+wrong, or if gold makes calls and no call of the agent ran before it: then it is a guess.
 """
 
 import functools
@@ -18,7 +18,7 @@ from curricle.worlds.text.answers import final_answer
 from curricle.worlds.text.tools.calls import CLOSE, OPEN, Call, Unreadable, read_calls, write_calls
 from curricle.worlds.text.tools.catalogue import TOOLS
 from curricle.worlds.text.tools.item import Item
-from curricle.worlds.text.tools.matching import GoldCall, fault, same, written_alike
+from curricle.worlds.text.tools.matching import GoldCall, fault, same, same_ignoring_case
 from curricle.worlds.text.tools.schema import Json, Tool, arguments_fault, shown, tool_fault, value_fault
 from curricle.worlds.text.tools.simulators import SIMULATORS
 from curricle.worlds.text.tools.simulators.base import State
@@ -31,17 +31,17 @@ QUOTED = re.compile(
 )
 FLOOR = 0.5
 ECHOED = 0.3
-"""Up to which an answer's likeness counts as none, and above which an echo of the request is too much."""
+"""Likeness up to `FLOOR` counts as none. An echo of the request may not be above `ECHOED`."""
 BRACKET = re.compile(r"[\[{]")
 MOST = 100
-"""Where JSON may begin in a request, and at how many places at most: each is tried."""
+"""Where JSON may begin in a request; each place is tried, so there is a maximum."""
 Likeness = Callable[[str, str], float]
 
 
 def judge(
     item: Item, transcript: Sequence[Message], likeness: Likeness = f1, floor: float = FLOOR
 ) -> tuple[float, str]:
-    """The reward of an attempt in [0, 1], and why it is not 1; likeness that is not above the floor is none."""
+    """The reward of an attempt in [0, 1], and why it is not 1; likeness up to the floor counts as 0."""
     said = [message.content for message in transcript if message.role == "assistant"]
     if not said:
         return 0.0, "no answer"
@@ -50,7 +50,7 @@ def judge(
         wrong = _wrong_end(item, said)
     elif not item.answer:
         wrong = _wrong_calls(item, said[-1])
-    if item.simulator and item.answer and item.calls and not wrong and not _looked(item, said[:-1]):
+    if item.simulator and item.answer and item.calls and not wrong and not _made_a_call(item, said[:-1]):
         wrong = "an answer without a call before it is a guess"
     if wrong or not item.answer:
         return float(not wrong), wrong
@@ -58,7 +58,7 @@ def judge(
     return reward * (reward > floor or reward == 1), "" if reward == 1 else f"likeness {reward:.2f} to the answer"
 
 
-def follows(item: Item, transcript: Sequence[Message]) -> bool:
+def is_well_formed(item: Item, transcript: Sequence[Message]) -> bool:
     """Whether all calls can be read, fit their tools and run, and the last message is of the kind asked for."""
     said = [message.content for message in transcript if message.role == "assistant"]
     try:
@@ -105,10 +105,10 @@ def solution(item: Item) -> list[str]:
     return [*(write_calls([call]) for call in calls if item.simulator), last]
 
 
-def weakness(item: Item) -> str:
-    """Why an item is no good task, in words; empty where it is: gold runs and scores 1, junk and echoes score 0.
+def task_fault(item: Item) -> str:
+    """Why an item is not a sound task, in words; empty if gold runs and scores 1, and junk and echoes score 0.
 
-    Junk and echoes are tried in all forms of an answer, and answers in words as if gold's calls had been made before.
+    Junk and echoes are tried in all forms of an answer; answers in words as if gold's calls had been made before.
     """
     if found := find_unsafe([item.model_dump(exclude={"before"}), *map(_earlier, item.before)]):
         return found
@@ -145,12 +145,12 @@ def weakness(item: Item) -> str:
 
 
 def _earlier(message: Message) -> str:
-    """What was said before, without the marks of the calls that an agent made in it."""
+    """An earlier message, without the marks of an agent's calls."""
     return message.content.replace(OPEN, "").replace(CLOSE, "") if message.role == "assistant" else message.content
 
 
 def _parts(request: str) -> Iterator[str]:
-    """What of a request can be copied alone: lines, what stands in quotes, and JSON that is not empty."""
+    """The parts of a request that an agent could copy: lines, quoted passages, and JSON that is not empty."""
     yield from (line.strip() for line in request.splitlines())
     yield from (part for groups in QUOTED.findall(request) for part in groups if part)
     for found in BRACKET.finditer(request):
@@ -177,7 +177,7 @@ def _gold_fault(gold: GoldCall, tool: Tool) -> str:
 
 
 def _not_lacking(item: Item) -> str:
-    """What is wrong with what a task says it lacks: calls of the catalogue's tools that would do, were they at hand."""
+    """What is wrong with the calls that a task lacks tools for; they must be calls of other tools of the catalogue."""
     if item.calls or item.simulator or item.answer:
         return "only a task without calls, a simulator and an answer can lack a tool"
     for call in item.lacks:
@@ -190,7 +190,7 @@ def _not_lacking(item: Item) -> str:
 
 
 def _finite(data: Json) -> bool:
-    """Whether JSON can hold all numbers of data."""
+    """Whether JSON can express all numbers of some data."""
     try:
         json.dumps(data, allow_nan=False)
     except ValueError:
@@ -201,12 +201,14 @@ def _finite(data: Json) -> bool:
 def _gold_run(item: Item) -> str:
     """Why gold's calls do not run on the simulator, or change nothing though nothing else is asked for."""
     simulator = SIMULATORS[item.simulator]
-    state = _begun(item.simulator, item.start)
+    state = _start_state(item.simulator, item.start)
     for gold in item.calls:
         state, result = simulator.run(state, gold.call)
         if "error" in result:
             return f"gold calls {gold.name} and is refused: {result['error']}"
-    unchanged = same(simulator.essence(state), simulator.essence(_begun(item.simulator, item.start)), written_alike)
+    unchanged = same(
+        simulator.essence(state), simulator.essence(_start_state(item.simulator, item.start)), same_ignoring_case
+    )
     return "gold changes nothing and no answer is asked for" if unchanged and not item.answer else ""
 
 
@@ -221,21 +223,21 @@ def _wrong_calls(item: Item, said: str) -> str:
 
 
 def _wrong_end(item: Item, said: Sequence[str]) -> str:
-    """Compare the end of the agent's calls with the end of gold's: what was written is as it was to be written."""
+    """Compare the agent's end state with gold's; texts may differ in case and white space only."""
     simulator = SIMULATORS[item.simulator]
-    right = same(simulator.essence(_after(item, said)), simulator.essence(_ended(item)), written_alike)
+    right = same(simulator.essence(_after(item, said)), simulator.essence(_gold_end(item)), same_ignoring_case)
     return "" if right else "the end state is not gold's"
 
 
-def _looked(item: Item, said: Sequence[str]) -> bool:
+def _made_a_call(item: Item, said: Sequence[str]) -> bool:
     """Whether a call of these turns ran."""
     return any("error" not in result for result in _results(item, said))
 
 
 def _results(item: Item, said: Sequence[str]) -> Iterator[Mapping[str, Json]]:
-    """What comes of each call of some turns."""
+    """The result of each call of some turns."""
     simulator = SIMULATORS[item.simulator]
-    state = _begun(item.simulator, item.start)
+    state = _start_state(item.simulator, item.start)
     for text in said:
         for call in _readable(text):
             state, result = simulator.run(state, call)
@@ -256,7 +258,7 @@ def _play(item: Item, said: Sequence[str], calls: Sequence[Call]) -> list[Json]:
 def _after(item: Item, said: Sequence[str]) -> State:
     """The state after all calls of some turns."""
     simulator = SIMULATORS[item.simulator]
-    state = _begun(item.simulator, item.start)
+    state = _start_state(item.simulator, item.start)
     for text in said:
         for call in _readable(text):
             state, _ = simulator.run(state, call)
@@ -264,27 +266,29 @@ def _after(item: Item, said: Sequence[str]) -> State:
 
 
 @functools.lru_cache(maxsize=1024)
-def _begun(simulator: str, start: int) -> State:
+def _start_state(simulator: str, start: int) -> State:
     """The state to start from; calls return others and never change it."""
     return SIMULATORS[simulator].begin(start)
 
 
-def _ended(item: Item) -> State:
+def _gold_end(item: Item) -> State:
     """The state after gold's calls."""
-    return _told(item.simulator, item.start, json.dumps([[gold.name, gold.arguments] for gold in item.calls]))
+    return _state_after_calls(
+        item.simulator, item.start, json.dumps([[gold.name, gold.arguments] for gold in item.calls])
+    )
 
 
 @functools.lru_cache(maxsize=1024)
-def _told(simulator: str, start: int, calls: str) -> State:
-    """The state after some calls: judging junk, or all tries at a task, asks for gold's again and again."""
-    state = _begun(simulator, start)
+def _state_after_calls(simulator: str, start: int, calls: str) -> State:
+    """The state after some calls. It is cached: all attempts at a task are compared with the same end state."""
+    state = _start_state(simulator, start)
     for name, arguments in json.loads(calls):
         state, _ = SIMULATORS[simulator].run(state, Call(name, arguments))
     return state
 
 
 def _readable(text: str) -> list[Call]:
-    """A turn's calls; a turn that cannot be read did nothing."""
+    """A turn's calls; none if it cannot be read."""
     try:
         return read_calls(text) or []
     except Unreadable:

@@ -1,7 +1,7 @@
-"""Tools: a world of tool calls. A task is a request, the tools at hand, and gold that only the verifier sees.
+"""Tools: a world of tool calls. A task is a request, some tools, and gold that only the verifier sees.
 
-A design either turns the knobs of the world's own pool or holds one task that somebody wrote, in the knob `task`; a
-written task is refused unless it is sound (verify.py). `docs/text.md` has the formats.
+A design either sets the knobs of the world's own pool of tasks, or holds one written task in the knob `task`. A written
+task is refused unless it is sound (`verify.py`). `docs/text.md` describes the formats.
 """
 
 import functools
@@ -28,13 +28,13 @@ from curricle.worlds.text.tools.pool import SKILLS, About, draw_item
 from curricle.worlds.text.tools.schema import Tool, shown
 from curricle.worlds.text.tools.simulators import SIMULATORS
 from curricle.worlds.text.tools.sources import data as sources
-from curricle.worlds.text.tools.verify import FLOOR, JUNK, end, follows, judge, respond, solution, weakness
+from curricle.worlds.text.tools.verify import FLOOR, JUNK, end, is_well_formed, judge, respond, solution, task_fault
 from curricle.worlds.text.tools.writing import LONGEST, write, written
 
 SPARE = 10
-"""Base tasks drawn for each seed task that is wanted, where some will not do."""
+"""Base tasks drawn for each seed task that is wanted, because some cannot be used."""
 MARGIN = 0.05
-"""By how much an answer must be more like gold than an echo of the question is, where a sentence model compares."""
+"""By how much the likeness of an answer must exceed that of an echo of the question, with a sentence model."""
 
 
 def signature(tool: Tool) -> str:
@@ -46,13 +46,13 @@ def signature(tool: Tool) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def sound(text: str) -> Item:
-    """Read a written task and check that it is any good; `ValueError` says what is wrong, whatever it is."""
+    """Read a written task and check that it is sound; any fault is a `ValueError` that says what is wrong."""
     try:
         item = written(text)
-        fault = weakness(item)
+        fault = task_fault(item)
     except (CurricleError, MemoryError, ValueError):
         raise
-    except Exception as error:  # a text that breaks the checks is no task, and no reason to stop a run
+    except Exception as error:  # a text that breaks the checks must not stop the run
         raise ValueError(f"the task cannot be checked: {type(error).__name__}: {shown(str(error), 200)}") from error
     if fault:
         raise ValueError(fault)
@@ -60,7 +60,7 @@ def sound(text: str) -> Item:
 
 
 def _is_sound(text: str) -> bool:
-    """Whether a text may stand in the knob `task`: data may be too long for it, or have too many tools."""
+    """Whether a text fits the knob `task`; a task of the data may be too long, or have too many tools."""
     try:
         return len(text) <= LONGEST and bool(sound(text))
     except ValueError:
@@ -204,7 +204,7 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         return [item.task() for item in self._draw(setting, n, seed)]
 
     def _draw(self, setting: ToolsSetting, n: int, seed: int) -> Iterable[Item]:
-        """Base tasks, each drawn when it is asked for."""
+        """Base tasks, drawn one by one on demand."""
         held_out = is_for_test(seed)
         about = SKILLS if setting.about == "any" else (setting.about,)
         if self._items:
@@ -214,7 +214,7 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         return self._new(setting, about, n, seed)
 
     def _new(self, setting: ToolsSetting, about: Sequence[str], n: int, seed: int) -> Iterable[Item]:
-        """Tasks of the pool that nobody has seen."""
+        """New tasks of the pool."""
         held_out = is_for_test(seed)
         level = {"distractors": setting.distractors, "parallel": setting.parallel, "steps": setting.steps}
         first = int(generator(seed, "first").integers(len(about)))
@@ -236,7 +236,7 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
 
     @functools.cached_property
     def _base(self) -> list[Item]:
-        """The tasks that practice in the original has, if they are not ever new ones."""
+        """The fixed tasks of practice in the original, if the option `base` asks for such."""
         about = SKILLS if self._pool.about == "any" else (self._pool.about,)
         return list(self._new(self._pool, about, self.options.base, derive(0, "base")))
 
@@ -257,15 +257,15 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         return 100 * sum(rates.get(name, 0.0) for name in names) / len(names)
 
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
-        """Judge by gold alone."""
+        """Compare the attempt with gold."""
         item = Item.of(task)
         reward, why = judge(item, transcript, self._likeness, self._floor(item))
         success = bool(reward) and reward >= self.options.threshold
         skills = (task.skill,) if success else ()
-        return Verdict(reward=reward, skills=skills, why=why, valid=bool(reward) or follows(item, transcript))
+        return Verdict(reward=reward, skills=skills, why=why, valid=bool(reward) or is_well_formed(item, transcript))
 
     def _floor(self, item: Item) -> float:
-        """Likeness that counts as none. To a sentence model a question is like its answer: what echoes get is none."""
+        """Likeness up to which an answer earns nothing; with a sentence model, above that of echoes of the prompt."""
         if self.options.likeness == "words" or not item.answer:
             return self.options.floor
         echoes = (*JUNK, *(message.content for message in item.task().prompt), item.request)
@@ -277,10 +277,10 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
         return respond(Item.of(task), transcript) if said < self.options.turns else None
 
     def state(self, task: Task, transcript: Sequence[Message]) -> str:
-        """A digest of the simulator's state and of all that was shown, in any order: "done" alone tells nothing."""
+        """A digest of the simulator's state and of all results shown so far, in any order."""
         seen = sorted({message.content for message in transcript if message.role != "assistant"})
         return hashlib.sha256(json.dumps([end(Item.of(task), transcript), seen]).encode()).hexdigest()
 
     def solution(self, task: Task) -> Sequence[str]:
-        """Gold, as an agent would say it."""
+        """Gold, as the agent's messages."""
         return solution(Item.of(task))

@@ -1,4 +1,4 @@
-"""Writing: a task as text, in lines that any model can write, or as JSON. Both are data and are parsed, never run.
+"""Writing: tasks as text, in lines that any model can write, or as JSON. Both are parsed and never run.
 
     tools: get_forecast, set_timer                  simulator: bank 7
     request: How will Rome be for 3 days?           request: Freeze my silver card.
@@ -31,14 +31,12 @@ MANY = ("tool", "call", "lacks")
 
 
 def write(item: Item) -> str:
-    """A task as text: lines where they can say it, or else JSON."""
+    """Write a task: as lines if they can express it, or else as JSON."""
     plain = not any(call.accepted or call.optional for call in (*item.calls, *item.lacks))
     tools: list[Json] = [tool["name"] if TOOLS.get(str(tool["name"])) == tool else tool for tool in item.tools]
     if not plain or "\n" in item.request + item.answer:
-        calls, lacks = (
-            [call.model_dump(mode="json", exclude_defaults=True) for call in every]
-            for every in (item.calls, item.lacks)
-        )
+        calls = [call.model_dump(mode="json", exclude_defaults=True) for call in item.calls]
+        lacks = [call.model_dump(mode="json", exclude_defaults=True) for call in item.lacks]
         where: dict[str, Json] = (
             {"simulator": item.simulator, "start": item.start} if item.simulator else {"tools": tools}
         )
@@ -59,7 +57,7 @@ def _said(value: Json) -> str:
 
 
 def written(text: str) -> Item:
-    """Read a written task; `ValueError` says what is wrong with its form (`verify.py` says whether it is any good)."""
+    """Read a written task; `ValueError` says what is wrong with its form. `verify.py` checks its content."""
     try:
         data = json.loads(text) if text.lstrip().startswith("{") else _from_lines(text)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:

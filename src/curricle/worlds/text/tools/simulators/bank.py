@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 
 from curricle.worlds.text.tools.calls import Call
 from curricle.worlds.text.tools.schema import Json, shown, tool
-from curricle.worlds.text.tools.simulators.base import Chore, Draw, Question, Refused, Simulator, State, ways
+from curricle.worlds.text.tools.simulators.base import Chore, Draw, Question, Refused, Simulator, State, variants
 
-ACCOUNTS = ways("everyday|savings|holiday|household|emergency|business|wedding|rent")
-PAYEES = ways("City Power|North Water|Blue Phone|Oak Insurance|Metro Rail|Sun Rent|Alpha Gym|Star TV")
-CARDS = ways("silver|gold|student|travel|family|green|metal|virtual")
+ACCOUNTS = variants("everyday|savings|holiday|household|emergency|business|wedding|rent")
+PAYEES = variants("City Power|North Water|Blue Phone|Oak Insurance|Metro Rail|Sun Rent|Alpha Gym|Star TV")
+CARDS = variants("silver|gold|student|travel|family|green|metal|virtual")
 LEFT = 100
 
 
@@ -32,11 +32,11 @@ class Bank(Simulator):
     def start(self, draw: Draw) -> State:
         """Two accounts of this side's names, two bills, two cards."""
         bills = [
-            {"id": draw.number(100, 999) + 1000 * i, "payee": payee, "amount": draw.number(10, 90), "paid": False}
-            for i, payee in enumerate(draw.some(draw.mine(PAYEES), 2))
+            {"id": draw.integer(100, 999) + 1000 * i, "payee": payee, "amount": draw.integer(10, 90), "paid": False}
+            for i, payee in enumerate(draw.sample(draw.side(PAYEES), 2))
         ]
-        accounts = {name: draw.number(300, 3000) for name in draw.some(draw.mine(ACCOUNTS), 2)}
-        return {"accounts": accounts, "bills": bills, "cards": dict.fromkeys(draw.some(draw.mine(CARDS), 2), False)}
+        accounts = {name: draw.integer(300, 3000) for name in draw.sample(draw.side(ACCOUNTS), 2)}
+        return {"accounts": accounts, "bills": bills, "cards": dict.fromkeys(draw.sample(draw.side(CARDS), 2), False)}
 
     def methods(self) -> Mapping[str, Callable[..., Json]]:
         """The six tools."""
@@ -51,13 +51,13 @@ class Bank(Simulator):
 
     def chore(self, state: State, draw: Draw) -> Chore:
         """Transfer, pay or freeze; bills and balances have to be looked up."""
-        source, target = draw.some(list(state["accounts"]), 2)
+        source, target = draw.sample(list(state["accounts"]), 2)
         balance = state["accounts"][source]
         open_bills = [bill for bill in state["bills"] if not bill["paid"]]
-        kind = draw.number(0, 3)
+        kind = draw.integer(0, 3)
         if kind == 0 and open_bills:
-            bill = draw.one(open_bills)
-            request = draw.say(
+            bill = draw.choice(open_bills)
+            request = draw.phrase(
                 "pay the bill of {0} from {1}|settle what I owe {0}, from {1}|use {1} to pay {0}|"
                 "{0} wants its money: take it from {1}",
                 *(bill["payee"], source),
@@ -66,20 +66,20 @@ class Bank(Simulator):
                 request, (Call("list_bills", {}), Call("pay_bill", {"bill_id": bill["id"], "account": source}))
             )
         if kind == 1:
-            card, frozen = draw.one(list(state["cards"].items()))
+            card, frozen = draw.choice(list(state["cards"].items()))
             freeze = "freeze my {0} card|block the {0} card|put my {0} card on ice|my {0} card was stolen: freeze it"
             free = "unfreeze my {0} card|set my {0} card free|free the {0} card|my {0} card is back: unfreeze it"
             call = Call("set_frozen", {"card": card, "frozen": not frozen})
-            return Chore(draw.say(free if frozen else freeze, card), (call,))
+            return Chore(draw.phrase(free if frozen else freeze, card), (call,))
         if kind == 2 and balance > LEFT:
-            request = draw.say(
+            request = draw.phrase(
                 "leave exactly {2} in {0} and move the rest to {1}|bring {0} down to {2}; the rest goes to {1}|"
                 "all of {0} but {2} belongs to {1}|empty {0} into {1} until {2} is left",
                 *(source, target, LEFT),
             )
             return Chore(request, (Call("list_accounts", {}), _moving(source, target, balance - LEFT)))
-        amount = draw.number(1, 60)
-        request = draw.say(
+        amount = draw.integer(1, 60)
+        request = draw.phrase(
             "transfer {2} from {0} to {1}|move {2} from {0} over to {1}|take {2} off {0} and put it on {1}|"
             "{1} should get {2} out of {0}",
             *(source, target, amount),
@@ -88,16 +88,16 @@ class Bank(Simulator):
 
     def question(self, state: State, draw: Draw) -> Question:
         """A balance, or a bill."""
-        if draw.number(0, 1):
-            name, amount = draw.one(list(state["accounts"].items()))
-            request = draw.say(
+        if draw.integer(0, 1):
+            name, amount = draw.choice(list(state["accounts"].items()))
+            request = draw.phrase(
                 "How much money is in {0}?|What is the balance of my {0} account?|How much do I have in {0}?|"
                 "{0}: what amount is left there?",
                 name,
             )
             return Question(request, (Call("list_accounts", {}),), str(amount))
-        bill = draw.one(state["bills"])
-        request = draw.say(
+        bill = draw.choice(state["bills"])
+        request = draw.phrase(
             "How high is the bill of {0}?|What do I owe {0}?|How much does {0} want?|"
             "{0} sent a bill: what is its amount?",
             bill["payee"],

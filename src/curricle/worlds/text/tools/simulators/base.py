@@ -1,7 +1,7 @@
-"""Simulator: state as plain JSON data, tools as methods named in a table, and chores that can be asked for.
+"""Simulator: a state of plain JSON data, tools that change it, and chores and questions that tasks ask for.
 
-A call never changes the state it is given: it returns another one. What a tool cannot do it answers with an error, and
-changes nothing. Names and arguments that models write are looked up and compared, never run.
+A call never changes the state that it gets: it returns a new one. If a tool cannot do what it is asked, it returns an
+error and the same state. Names and arguments that models write are looked up and compared, never run.
 """
 
 import copy
@@ -18,7 +18,7 @@ from curricle.worlds.text.tools.schema import Json, Tool, arguments_fault, shown
 
 State = dict[str, Json]
 STARTS = 10_000
-"""States to start from have numbers; from this one on they hold names that are held out."""
+"""Start states have numbers; from this number on they contain held-out names."""
 
 
 class Refused(Exception):
@@ -42,41 +42,41 @@ class Question:
     answer: str
 
 
-def ways(text: str) -> tuple[str, ...]:
-    """Names or phrasings, written with bars between."""
+def variants(text: str) -> tuple[str, ...]:
+    """Split names or phrasings that are written with bars between them."""
     return tuple(part.strip() for part in text.split("|"))
 
 
 class Draw:
-    """Draws of one task: from a generator, and from the words of its side of the train and held-out split."""
+    """The random draws of one task: its names and phrasings come from one side of the split, training or held-out."""
 
     def __init__(self, rng: np.random.Generator, held_out: bool) -> None:
         self.rng = rng
         self.held_out = held_out
 
-    def one(self, values: "list[Json] | tuple[Json, ...]") -> Json:
-        """Any of some values."""
+    def choice(self, values: "list[Json] | tuple[Json, ...]") -> Json:
+        """One of some values."""
         return values[int(self.rng.integers(len(values)))]
 
-    def some(self, values: "list[Json] | tuple[Json, ...]", n: int) -> list[Json]:
+    def sample(self, values: "list[Json] | tuple[Json, ...]", n: int) -> list[Json]:
         """Several different values, in random order."""
         return [values[int(i)] for i in self.rng.permutation(len(values))[:n]]
 
-    def number(self, low: int, high: int) -> int:
+    def integer(self, low: int, high: int) -> int:
         """A whole number, both ends included."""
         return int(self.rng.integers(low, high + 1))
 
-    def mine(self, values: tuple[Json, ...]) -> tuple[Json, ...]:
-        """This side's share of names or phrasings: every fourth is held out."""
+    def side(self, values: tuple[Json, ...]) -> tuple[Json, ...]:
+        """The names or phrasings of this side: every fourth is held out, the others are for practice."""
         return tuple(value for i, value in enumerate(values) if (i % 4 == 3) == self.held_out)
 
     def name(self, values: tuple[Json, ...]) -> Json:
-        """One of this side's share."""
-        return self.one(self.mine(values))
+        """One name or phrasing of this side."""
+        return self.choice(self.side(values))
 
-    def say(self, phrasings: str, *values: Json) -> str:
-        """Put values into one of this side's phrasings, at least four with bars between."""
-        return str(self.name(ways(phrasings)).format(*values))
+    def phrase(self, phrasings: str, *values: Json) -> str:
+        """Put values into one phrasing of this side; there must be at least four, with bars between them."""
+        return str(self.name(variants(phrasings)).format(*values))
 
 
 class Simulator(ABC):

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 
 from curricle.worlds.text.tools.calls import Call
 from curricle.worlds.text.tools.schema import Json, tool
-from curricle.worlds.text.tools.simulators.base import Chore, Draw, Question, Refused, Simulator, State, ways
+from curricle.worlds.text.tools.simulators.base import Chore, Draw, Question, Refused, Simulator, State, variants
 
-DAYS = ways("Monday|Tuesday|Wednesday|Thursday|Friday")
-TITLES = ways(
+DAYS = variants("Monday|Tuesday|Wednesday|Thursday|Friday")
+TITLES = variants(
     "budget review|team lunch|piano lesson|dentist|book club|job interview|yoga class|demo|board meeting|"
     "car inspection|parents evening|photo shoot|tax advice|choir|haircut|audit"
 )
-PEOPLE = ways("Ana|Bilal|Chen|Dora|Emil|Farah|Goran|Hana|Ivo|Jun|Kaya|Luis")
+PEOPLE = variants("Ana|Bilal|Chen|Dora|Emil|Farah|Goran|Hana|Ivo|Jun|Kaya|Luis")
 DAY: Json = {"type": "string", "enum": list(DAYS)}
 HOUR: Json = {"type": "integer", "description": "Hour of the day, 8 to 18."}
 
@@ -30,16 +30,16 @@ class Calendar(Simulator):
 
     def start(self, draw: Draw) -> State:
         """Four events at different times."""
-        times = draw.some([(day, hour) for day in DAYS for hour in range(8, 19)], 4)
-        titles = draw.some(draw.mine(TITLES), 4)
+        times = draw.sample([(day, hour) for day in DAYS for hour in range(8, 19)], 4)
+        titles = draw.sample(draw.side(TITLES), 4)
         events = [
-            {"id": draw.number(10, 19) + 10 * i, "title": title, "day": day, "hour": hour, "guests": []}
+            {"id": draw.integer(10, 19) + 10 * i, "title": title, "day": day, "hour": hour, "guests": []}
             for i, (title, (day, hour)) in enumerate(zip(titles, times, strict=True))
         ]
         return {"events": events, "next": 100}
 
     def essence(self, state: State) -> Json:
-        """Events by time; the numbers that new ones got hang on the order of the calls and do not count."""
+        """Events by time; the numbers of new events depend on the order of the calls and do not count."""
         plain = [{**event, "guests": sorted(event["guests"], key=str.casefold), "id": 0} for event in state["events"]]
         return sorted(plain, key=lambda event: (DAYS.index(event["day"]), event["hour"]))
 
@@ -56,54 +56,54 @@ class Calendar(Simulator):
     def chore(self, state: State, draw: Draw) -> Chore:
         """Add, move, cancel or invite; the number of an event has to be looked up."""
         busy = {(event["day"], event["hour"]) for event in state["events"]}
-        day, hour = draw.one([(day, hour) for day in DAYS for hour in range(8, 19) if (day, hour) not in busy])
-        kind = draw.number(0, 3) if state["events"] else 0
+        day, hour = draw.choice([(day, hour) for day in DAYS for hour in range(8, 19) if (day, hour) not in busy])
+        kind = draw.integer(0, 3) if state["events"] else 0
         if kind == 0:
             taken = {event["title"] for event in state["events"]}
-            title = draw.one([title for title in draw.mine(TITLES) if title not in taken] or [f"call {hour}"])
-            request = draw.say(
+            title = draw.choice([title for title in draw.side(TITLES) if title not in taken] or [f"call {hour}"])
+            request = draw.phrase(
                 "add {0} on {1} at {2}|put {0} into my calendar, {1}, {2} o'clock|schedule {0}: {1} at {2}|"
                 "block {1} {2}:00 for {0}",
                 *(title, day, hour),
             )
             return Chore(request, (Call("add_event", {"title": title, "day": day, "hour": hour}),))
-        event = draw.one(state["events"])
+        event = draw.choice(state["events"])
         title = event["title"]
-        look = Call("list_events", {})
+        listing = Call("list_events", {})
         number = {"event_id": event["id"]}
         if kind == 1:
-            request = draw.say(
+            request = draw.phrase(
                 "move {0} to {1} at {2}|reschedule {0}: {1}, {2} o'clock|{0} has to be on {1} at {2}|"
                 "shift {0} to {1} {2}:00",
                 *(title, day, hour),
             )
-            return Chore(request, (look, Call("move_event", {**number, "day": day, "hour": hour})))
+            return Chore(request, (listing, Call("move_event", {**number, "day": day, "hour": hour})))
         if kind == 2:
-            request = draw.say("cancel {0}|call off {0}|take {0} out of my calendar|drop {0} from the week", title)
-            return Chore(request, (look, Call("cancel_event", number)))
-        person = draw.one([one for one in draw.mine(PEOPLE) if one not in event["guests"]])
-        request = draw.say(
+            request = draw.phrase("cancel {0}|call off {0}|take {0} out of my calendar|drop {0} from the week", title)
+            return Chore(request, (listing, Call("cancel_event", number)))
+        person = draw.choice([one for one in draw.side(PEOPLE) if one not in event["guests"]])
+        request = draw.phrase(
             "invite {1} to {0}|ask {1} to come to {0}|add {1} to {0}|{0}: {1} should join", title, person
         )
-        return Chore(request, (look, Call("invite", {**number, "person": person})))
+        return Chore(request, (listing, Call("invite", {**number, "person": person})))
 
     def question(self, state: State, draw: Draw) -> Question:
         """On which day or at what hour something is, or what is on at a time."""
-        event = draw.one(state["events"])
-        kind = draw.number(0, 2)
+        event = draw.choice(state["events"])
+        kind = draw.integer(0, 2)
         if kind == 0:
-            request = draw.say(
+            request = draw.phrase(
                 "On which day is {0}?|What day do I have {0}?|{0}: on what day is it?|Tell me the weekday of {0}.",
                 event["title"],
             )
             return Question(request, (Call("list_events", {}),), event["day"])
         if kind == 1:
-            request = draw.say(
+            request = draw.phrase(
                 "At what hour is {0}?|What time does {0} begin?|{0}: at what hour is it?|Tell me the hour of {0}.",
                 event["title"],
             )
             return Question(request, (Call("list_events", {}),), str(event["hour"]))
-        request = draw.say(
+        request = draw.phrase(
             "What is on {0} at {1}?|Which event do I have on {0} at {1}?|{0}, {1} o'clock: what is it?|"
             "What have I planned for {0} {1}:00?",
             *(event["day"], event["hour"]),

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 
 from curricle.worlds.text.tools.calls import Call
 from curricle.worlds.text.tools.schema import Json, shown, tool
-from curricle.worlds.text.tools.simulators.base import Chore, Draw, Question, Refused, Simulator, State, ways
+from curricle.worlds.text.tools.simulators.base import Chore, Draw, Question, Refused, Simulator, State, variants
 
-THINGS = ways(
+THINGS = variants(
     "teapot|lamp|backpack|helmet|blanket|kettle|notebook|umbrella|scarf|mirror|tent|drum|clock|vase|rug|puzzle"
 )
-COLOURS = ways("red|blue|green|black|white|yellow|grey|purple")
-STREETS = ways("Mill Lane|Park Road|Harbour Street|Station Square|Hill View|Garden Row|Old Dock|Elm Way")
+COLOURS = variants("red|blue|green|black|white|yellow|grey|purple")
+STREETS = variants("Mill Lane|Park Road|Harbour Street|Station Square|Hill View|Garden Row|Old Dock|Elm Way")
 
 
 class Shop(Simulator):
@@ -29,16 +29,16 @@ class Shop(Simulator):
 
     def start(self, draw: Draw) -> State:
         """Five products, one of them in the cart."""
-        names = [f"{draw.name(COLOURS)} {thing}" for thing in draw.some(draw.mine(THINGS) * 2, 5)]
+        names = [f"{draw.name(COLOURS)} {thing}" for thing in draw.sample(draw.side(THINGS) * 2, 5)]
         products = {
-            f"{name[0]}{draw.number(10, 99)}{i}": {
+            f"{name[0]}{draw.integer(10, 99)}{i}": {
                 "name": name,
-                "price": draw.number(3, 90),
-                "stock": draw.number(4, 60),
+                "price": draw.integer(3, 90),
+                "stock": draw.integer(4, 60),
             }
             for i, name in enumerate(dict.fromkeys(names))
         }
-        return {"products": products, "cart": {draw.one(list(products)): 1}, "orders": []}
+        return {"products": products, "cart": {draw.choice(list(products)): 1}, "orders": []}
 
     def methods(self) -> Mapping[str, Callable[..., Json]]:
         """The five tools."""
@@ -53,29 +53,29 @@ class Shop(Simulator):
         }
 
     def chore(self, state: State, draw: Draw) -> Chore:
-        """Add, remove or order; products go by numbers that have to be looked up."""
+        """Add, remove or order; the numbers of products have to be looked up."""
         absent = [number for number in state["products"] if number not in state["cart"]]
-        kind = draw.number(0, 3)
+        kind = draw.integer(0, 3)
         if kind == 0 and state["cart"]:
-            number = draw.one(list(state["cart"]))
-            request = draw.say(
+            number = draw.choice(list(state["cart"]))
+            request = draw.phrase(
                 "take the {0} out of my cart|remove the {0} from the cart|I do not want the {0} in my cart|"
                 "my cart should be without the {0}",
                 _name(state, number),
             )
-            looks = (Call("view_cart", {}), _search(state, number))
-            return Chore(request, (*looks, Call("remove_from_cart", {"product_id": number})))
+            lookups = (Call("view_cart", {}), _search(state, number))
+            return Chore(request, (*lookups, Call("remove_from_cart", {"product_id": number})))
         if (kind == 1 or not absent) and state["cart"]:
-            address = f"{draw.number(1, 99)} {draw.name(STREETS)}"
-            request = draw.say(
+            address = f"{draw.integer(1, 99)} {draw.name(STREETS)}"
+            request = draw.phrase(
                 "order what is in my cart to {0}|check out, to {0}|send the things in my cart to {0}|"
                 "buy the cart; deliver to {0}",
                 address,
             )
             return Chore(request, (Call("check_out", {"address": address}),))
-        number = draw.one(absent or list(state["products"]))
-        quantity = draw.number(1, 3)
-        request = draw.say(
+        number = draw.choice(absent or list(state["products"]))
+        quantity = draw.integer(1, 3)
+        request = draw.phrase(
             "put {1} of the {0} into my cart|add the {0} to my cart, quantity {1}|I want {1} of the {0} in my cart|"
             "my cart needs {1} of the {0}",
             *(_name(state, number), quantity),
@@ -85,14 +85,14 @@ class Shop(Simulator):
 
     def question(self, state: State, draw: Draw) -> Question:
         """A price, or the stock."""
-        number = draw.one(list(state["products"]))
-        kind = draw.one(("price", "stock"))
+        number = draw.choice(list(state["products"]))
+        kind = draw.choice(("price", "stock"))
         price = "What does the {0} cost?|How much is the {0}?|What is the price of the {0}?|{0}: its price?"
         stock = (
             "How many of the {0} are there?|What is the stock of the {0}?|How many of the {0} has the shop?|"
             "{0}: how many are left?"
         )
-        request = draw.say(price if kind == "price" else stock, _name(state, number))
+        request = draw.phrase(price if kind == "price" else stock, _name(state, number))
         return Question(request, (_search(state, number),), str(state["products"][number][kind]))
 
 

@@ -1,7 +1,7 @@
-"""Sources: base tasks from data that lies on disk, as items with a train and a held-out side.
+"""Sources: base tasks from data on disk, as items with a training side and a held-out side.
 
-Data comes as a folder or as a tar archive of it. Only items whose gold is sound are kept (`verify.weakness`). Sides are
-by dialogue: whatever was taken from one conversation stays together.
+Data is a folder or a tar archive. Only sound items are kept (`verify.task_fault`). All items of a dialogue are on the
+same side.
 """
 
 import functools
@@ -15,7 +15,7 @@ from curricle.seeds import derive
 from curricle.worlds.text.tools.item import Item
 from curricle.worlds.text.tools.schema import Json, shown
 from curricle.worlds.text.tools.sources import apibank, bfcl
-from curricle.worlds.text.tools.verify import weakness
+from curricle.worlds.text.tools.verify import task_fault
 
 HELD_OUT = 5
 """One dialogue in so many is held out."""
@@ -91,7 +91,7 @@ def load(source: str, data: str) -> Sides:
 def _load(source: str, data: str) -> Sides:
     sides: Sides = {False: [], True: []}
     for dialogue, item in read(source, data):
-        if not weakness(item):
+        if not task_fault(item):
             sides[derive(0, "held out", source, dialogue) % HELD_OUT == 0].append(item)
     tested = {(item.before, item.request) for item in sides[True]}  # data repeats itself; tests must not be practised
     sides[False] = [item for item in sides[False] if (item.before, item.request) not in tested]

@@ -1,16 +1,9 @@
-"""Run: the folder of one experiment, and the only file that knows names on disk.
+"""The loop's side of a run folder: finished steps, records, checkpoints, resume.
 
-    config.toml          resolved config; itself runnable, written first: it makes a folder a run
-    journal.jsonl        one line a finished step: the marker, written last
-    designs.jsonl  outcomes.jsonl  scores.jsonl  metrics.jsonl      records, one a line, in the order they were made
-    exchanges.jsonl      every exchange with a language model, kept the moment it is over: also the ledger of its cost
-    by_hand/             prompts that a person is to answer, and the answers
-    checkpoints/         agent and designer as of the last marker (safetensors and JSON)
-    environment.jsonl  timings.jsonl  tensorboard/      when, where and how fast; not part of the result
-
-A marker holds the length of every record file. Opening a run cuts the files back to the last marker, so a step that was
-killed half-way leaves no trace, is done again, and gives the same bytes. Exchanges alone outlive a killed step: they
-cost money, and are not asked for twice.
+A marker of the journal holds the length and hash of every file of the run. Opening a run looks first: journal, records
+and checkpoints must agree (`checking.py`). Only then are the files cut back to the last marker, so a step that was
+killed half-way leaves no trace, is done again, and gives the same bytes. What is cut lies in lost+found/ afterwards.
+Exchanges alone outlive a killed step: they cost money, and are not asked for twice.
 """
 
 import json
@@ -18,7 +11,6 @@ import math
 import os
 import shutil
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,29 +19,33 @@ from typing import Any, Protocol, TypeVar
 import filelock
 import safetensors
 import tomli_w
-from pydantic import ValidationError
 
-from curricle.errors import RunBusy, RunDamaged, RunError, RunUnwritable
-from curricle.records import Design, Exchange, FrozenMap, Outcome, Record, Scores
+from curricle.errors import RunBusy, RunDamaged, RunError, RunUnwritable, out_of_memory
+from curricle.records import Design, Exchange, Outcome, Record, Scores
+from curricle.run.checking import UNBORN, Fingerprint, Marker, checkpoints, fingerprints, look, refuse_links
+from curricle.run.names import (
+    BY_HAND,
+    CHECKPOINTS,
+    CONFIG,
+    ENVIRONMENT,
+    EXCHANGES,
+    FILES,
+    FINGERPRINTED,
+    JOURNAL,
+    LOCK,
+    LOST,
+    METRICS,
+    TENSORBOARD,
+    TIMINGS,
+    TRIMMED,
+    Step,
+)
+from curricle.run.reading import BAD, COPY, one_line, parse_config, read_exchanges, read_records
 from curricle.scale import ranks
 from curricle.tracking.environment import environment
 
-L = TypeVar("L", bound=Record)
 R = TypeVar("R", Design, Outcome, Scores)
-
-CONFIG = "config.toml"
-JOURNAL = "journal.jsonl"
-METRICS = "metrics.jsonl"
-EXCHANGES = "exchanges.jsonl"
-ENVIRONMENT = "environment.jsonl"
-TIMINGS = "timings.jsonl"
-CHECKPOINTS = "checkpoints"
-TENSORBOARD = "tensorboard"
-LOCK = "lock"
-BY_HAND = "by_hand"
-FILES: dict[type[Record], str] = {Design: "designs.jsonl", Outcome: "outcomes.jsonl", Scores: "scores.jsonl"}
-TRIMMED = (*FILES.values(), METRICS)
-UNTRIMMED = (JOURNAL, EXCHANGES, ENVIRONMENT, TIMINGS)
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Saved(Protocol):
@@ -62,30 +58,14 @@ class Saved(Protocol):
         """Take up what `save` wrote."""
 
 
-class Step(Record):
-    """Where in the loop something happened; long practice has several parts."""
-
-    cycle: int
-    phase: str
-    part: int = 0
-
-
-class Marker(Record):
-    """One line of the journal: this step is done, and this is what the folder then held."""
-
-    step: Step
-    lengths: FrozenMap[str, int]
-    saved: FrozenMap[str, str]
-    """Checkpoint folder of each part that has state."""
-
-
 class Run:
     """A run folder opened for work by this process; `with Run.open(folder) as run:`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, steps: int | None = None) -> None:
         self.folder = folder
         self.tensorboard = folder / TENSORBOARD
         self.by_hand = folder / BY_HAND
+        refuse_links(folder)  # the lock is written to
         self._lock = filelock.FileLock(folder / LOCK, timeout=0)
         try:
             self._lock.acquire()
@@ -96,9 +76,11 @@ class Run:
         try:
             with suppress(OSError):  # who holds the lock is good to know, no more
                 (folder / LOCK).write_text(f"process {os.getpid()}\n", encoding="utf-8")
-            self.markers = _lines(folder / JOURNAL, Marker)
+            found = look(folder, steps)
+            self.markers = found.markers
+            self._running = found.running
+            self._exchanges = read_exchanges(folder)
             self._trim()
-            self._exchanges = _tagged_lines(folder / EXCHANGES, Exchange)
             self._known: dict[type[Record], dict[Step, list[Any]]] = {}
         except BaseException:
             self._lock.release()
@@ -118,9 +100,9 @@ class Run:
         try:
             _refuse_occupied(folder)  # again, now that nobody else can begin a run in it
             run._write(CONFIG, tomli_w.dumps(config).encode())
-            run._note(ENVIRONMENT, {"started": _now(), **environment(read_config(folder), ranks.count())})
+            run._note(ENVIRONMENT, {"started": _now(), **environment(parse_config(folder), ranks.count())})
             for name, part in parts.items():
-                whole = folder / CHECKPOINTS / run._checkpoint(name, part, 99_999)
+                whole = folder / CHECKPOINTS / run._checkpoint(name, part, UNBORN)
                 whole.rename(whole.with_name(f"00000-{name}"))
         except BaseException:
             run._lock.release()
@@ -128,10 +110,10 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, folder: Path) -> "Run":
-        """Open an existing run to go on with it."""
-        config = read_config(folder)  # says what is wrong before anything is touched
-        run = cls(folder)
+    def open(cls, folder: Path, steps: int | None = None) -> "Run":
+        """Open an existing run to go on with it, after its last step or after as many as are given."""
+        config = parse_config(folder)  # says what is wrong before anything is touched
+        run = cls(folder, steps)
         run._note(ENVIRONMENT, {"resumed": _now(), **environment(config, ranks.count())})
         return run
 
@@ -146,16 +128,18 @@ class Run:
     @property
     def saved(self) -> Mapping[str, str]:
         """Checkpoint folder of each part that was saved: as of the last marker, or before the first step."""
-        first = {path.name.partition("-")[2]: path.name for path in (self.folder / CHECKPOINTS).glob("00000-*")}
-        return self.markers[-1].saved if self.markers else first
+        if self.markers:
+            return self.markers[-1].saved
+        first = [path.name for path in checkpoints(self.folder) if path.name.startswith("00000-")]
+        return {name.partition("-")[2]: name for name in first}
 
     def restore(self, parts: Mapping[str, Saved]) -> None:
         """Bring agent and designer to where the last marker left them."""
         for name, checkpoint in self.saved.items():
             folder = self.folder / CHECKPOINTS / checkpoint
-            if not folder.is_dir():
-                raise RunDamaged(f"{folder} is missing; the run cannot be resumed without it")
-            parts[name].load(folder)
+            if name not in parts:
+                raise RunDamaged(f"{self.folder / JOURNAL} names {name!r}, of which a run keeps nothing; {COPY}")
+            take_up(parts[name], folder)
 
     def step(self, step: Step, kind: type[R], work: Callable[[], Sequence[R]], **parts: Saved) -> list[R]:
         """Do a step of the loop and mark it done, or return its records if it was done before.
@@ -168,11 +152,12 @@ class Run:
         records = list(work())
         self._append(FILES[kind], "".join(_tagged(step, record) for record in records))
         saved = {**self.saved, **{n: self._checkpoint(n, part, len(self.markers) + 1) for n, part in parts.items()}}
-        self._mark(Marker(step=step, lengths={name: self._length(name) for name in TRIMMED}, saved=saved))
+        lengths = {name: self._running[name].size for name in TRIMMED}
+        self._mark(Marker(step=step, lengths=lengths, saved=saved, files=self._fingerprints(saved)))
         return records
 
     def metrics(self, step: Step, at: int, figures: Mapping[str, float]) -> None:
-        """Append figures of the running step; `at` is the budget spent since the run began."""
+        """Append metrics of the running step; `at` is the budget spent since the run began."""
         finite = {name: float(v) if math.isfinite(v) else None for name, v in figures.items()}  # JSON has no NaN
         self._note(METRICS, {"at": at, "cycle": step.cycle, "phase": step.phase} | finite)
 
@@ -210,11 +195,12 @@ class Run:
             for path in (self.folder / METRICS, self.folder):  # metrics are not synced line by line
                 if path.exists():
                     _sync(path)
+        before = self.saved
         self._append(JOURNAL, marker.to_json() + "\n")
         self.markers.append(marker)
         self._replayed += 1
         self._note(TIMINGS, {**marker.step.model_dump(), "seconds": time.monotonic() - self._started, "at": _now()})
-        self._prune()
+        self._prune(before)
 
     def _checkpoint(self, name: str, part: Saved, number: int) -> str:
         folder = self.folder / CHECKPOINTS / f"{number:05}-{name}"
@@ -230,41 +216,68 @@ class Run:
             _sync(folder.parent)
         return folder.name
 
-    def _prune(self) -> None:
-        """Remove checkpoints that no longer count: older ones, and those of a step that was never marked."""
-        current = set(self.saved.values())
+    def _fingerprints(self, saved: Mapping[str, str]) -> dict[str, Fingerprint]:
+        """Of everything that the next marker stands for; checkpoints that did not change are not read again."""
+        known = self.markers[-1].files if self.markers else {}
+        found = {name: self._running[name].fingerprint for name in FINGERPRINTED}
+        for checkpoint in saved.values():
+            head = f"{CHECKPOINTS}/{checkpoint}/"
+            before = {name: mark for name, mark in known.items() if name.startswith(head)}
+            found |= before or fingerprints(self.folder, checkpoint)
+        return found
+
+    def _prune(self, before: Mapping[str, str]) -> None:
+        """Remove the checkpoints that a new marker has replaced, and nothing else."""
+        replaced = set(before.values()) - set(self.saved.values())
         with self._writing(self.folder / CHECKPOINTS):
-            for path in (self.folder / CHECKPOINTS).glob("*-*"):
-                if path.name not in current and path.is_dir():
+            for path in checkpoints(self.folder):
+                if path.name in replaced:
                     shutil.rmtree(path)
 
     def _trim(self) -> None:
-        """Cut every record file back to the last marker, and all others back to their last whole line."""
-        lengths = self.markers[-1].lengths if self.markers else {}
-        whole = {name: sum(map(len, _whole_lines(self.folder / name))) for name in UNTRIMMED}
-        for name, length in ({name: lengths.get(name, 0) for name in TRIMMED} | whole).items():
+        """Cut every file back to what counts, and put aside the checkpoints of a step that was never marked."""
+        for name, running in self._running.items():
             path = self.folder / name
-            if self._length(name) < length:
-                raise RunDamaged(f"{path} is shorter than its {length} bytes in the journal; restore it from a copy")
-            if self._length(name) > length:
+            if _size(path) > running.size:
                 with self._writing(path):
-                    os.truncate(path, length)
-        self._prune()
+                    self._put_aside(path, running.size)
+                    os.truncate(path, running.size)
+        current = set(self.saved.values())
+        for path in checkpoints(self.folder):
+            possible = int(path.name.partition("-")[0]) <= max(UNBORN, len(self.markers) + 1)
+            if possible and path.name not in current:
+                with self._writing(path):
+                    path.rename(self._place_aside(path.name))
 
-    def _length(self, name: str) -> int:
-        path = self.folder / name
-        return path.stat().st_size if path.exists() else 0
+    def _put_aside(self, path: Path, start: int) -> None:
+        """Copy what is about to be cut off a file."""
+        with path.open("rb") as file:
+            file.seek(start)
+            with self._place_aside(path.name).open("xb") as copy:
+                shutil.copyfileobj(file, copy)
+                copy.flush()
+                os.fsync(copy.fileno())
+        _sync(self.folder / LOST)
+
+    def _place_aside(self, name: str) -> Path:
+        """A new name in the folder of what was cut off."""
+        place = self.folder / LOST
+        place.mkdir(exist_ok=True)
+        numbers = [int(known.name.rpartition(".")[2]) for known in place.glob(f"{name}.*") if _is_numbered(known)]
+        return place / f"{name}.{max(numbers, default=0) + 1}"
 
     def _append(self, name: str, text: str, sync: bool = True) -> None:
         path = self.folder / name
         is_new = not path.exists()
-        with self._writing(path), path.open("ab") as file:
-            file.write(text.encode())
+        data = text.encode()
+        with self._writing(path), os.fdopen(os.open(path, APPEND, 0o666), "ab") as file:
+            file.write(data)
             file.flush()
             if sync:
                 os.fsync(file.fileno())
                 if is_new:
                     _sync(self.folder)
+        self._running[name].add(data)
 
     def _note(self, name: str, line: Mapping[str, Any]) -> None:
         self._append(name, json.dumps(line) + "\n", sync=False)
@@ -274,7 +287,9 @@ class Run:
         path = self.folder / name
         new = self.folder / f"{name}.new"
         with self._writing(path):
-            new.write_bytes(content)
+            new.unlink(missing_ok=True)  # never through a link
+            with new.open("xb") as file:
+                file.write(content)
             _sync(new)
             new.replace(path)
             _sync(self.folder)
@@ -291,94 +306,20 @@ class Run:
             raise RunUnwritable(f"cannot write {path}: {reason}; {advice}") from error
 
 
-# -- reading: for views and everyone else; needs no lock ---------------------------------------------------------------
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The resolved config of a run, as plain data."""
-    path = folder / CONFIG
-    if not path.is_file():
-        raise RunError(f"{folder} is not a run folder: it has no {CONFIG} (a run that never began is run again)")
+def take_up(part: Saved, folder: Path) -> None:
+    """Let an agent or a designer load a checkpoint; one that does not fit is damage, whatever it breaks."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunDamaged(f"{path} cannot be read: {error}") from error
-
-
-def read_records(folder: Path, kind: type[R]) -> list[tuple[Step, R]]:
-    """All records of a kind with the step that made them."""
-    return _tagged_lines(folder / FILES[kind], kind)
-
-
-def read_exchanges(folder: Path) -> list[tuple[Step, Exchange]]:
-    """All exchanges with language models, with the step that made them."""
-    return _tagged_lines(folder / EXCHANGES, Exchange)
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """All figures: one dict a line, with `at`, `cycle` and `phase`."""
-    return [json.loads(line) for line in _whole_lines(folder / METRICS)]
-
-
-def read_timings(folder: Path) -> list[dict[str, Any]]:
-    """How long each step took, repeated ones included: not part of the result."""
-    return [json.loads(line) for line in _whole_lines(folder / TIMINGS)]
-
-
-def read_environment(folder: Path) -> list[dict[str, Any]]:
-    """Config, machine and versions at the start and at every resume."""
-    return [json.loads(line) for line in _whole_lines(folder / ENVIRONMENT)]
-
-
-def read_checkpoint(folder: Path, part: str) -> Path:
-    """Where the newest state of the agent or the designer lies."""
-    markers = _lines(folder / JOURNAL, Marker)
-    if not markers or part not in markers[-1].saved:
-        raise RunError(f"{folder} has no {part} yet: none of its steps has finished")
-    return folder / CHECKPOINTS / markers[-1].saved[part]
-
-
-def read_steps(folder: Path) -> list[Step]:
-    """The steps that are done."""
-    return [marker.step for marker in _lines(folder / JOURNAL, Marker)]
+        part.load(folder)
+    except (*BAD, IndexError, RuntimeError) as error:
+        if out_of_memory(error):
+            raise
+        what = f"{type(error).__name__}: {one_line(error)}"
+        raise RunDamaged(f"checkpoint {folder} cannot be taken up ({what}); {COPY}") from error
 
 
 def _tagged(step: Step, record: Record) -> str:
     """A record as a line that says where it came from."""
-    return json.dumps({**step.model_dump(), **json.loads(record.to_json())}, ensure_ascii=False) + "\n"
-
-
-def _tagged_lines(path: Path, kind: type[L]) -> list[tuple[Step, L]]:
-    """The records of a file with their steps: what `_tagged` wrote."""
-    found = []
-    for number, line in enumerate(_whole_lines(path), start=1):
-        try:
-            values = json.loads(line)
-            step = Step(**{name: values.pop(name) for name in Step.model_fields})
-            found.append((step, kind.from_json(json.dumps(values))))
-        except (ValueError, KeyError) as error:
-            raise RunDamaged(f"{path}, line {number}: {error}") from error
-    return found
-
-
-def _lines(path: Path, kind: type[L]) -> list[L]:
-    """The records of a file; a line torn by a crash at the very end is dropped, any other bad line is damage."""
-    found = []
-    for number, line in enumerate(_whole_lines(path), start=1):
-        try:
-            found.append(kind.from_json(line))
-        except ValidationError as error:
-            raise RunDamaged(f"{path}, line {number}: {error}") from error
-    return found
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    if not path.exists():
-        return []
-    try:
-        return [line + b"\n" for line in path.read_bytes().split(b"\n")[:-1]]
-    except OSError as error:
-        raise RunDamaged(f"{path} cannot be read: {error}") from error
+    return json.dumps({**step.model_dump(), **record.model_dump(mode="json")}, ensure_ascii=False) + "\n"
 
 
 def _refuse_occupied(folder: Path) -> None:
@@ -389,10 +330,18 @@ def _refuse_occupied(folder: Path) -> None:
     raise RunError(f"{folder} exists already; {hint}")
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _is_numbered(path: Path) -> bool:
+    return path.name.rpartition(".")[2].isdecimal()
+
+
 def _owner(folder: Path) -> str:
     try:
-        return (folder / LOCK).read_text(encoding="utf-8").strip() or "unknown"
-    except OSError:
+        return (folder / LOCK).read_text(encoding="utf-8")[:100].strip() or "unknown"
+    except (OSError, ValueError):
         return "unknown"
 
 

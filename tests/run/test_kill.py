@@ -3,14 +3,12 @@
 import multiprocessing
 import random
 import time
-from pathlib import Path
 
 import pytest
 from helpers import paths, toys
-from helpers.killing import WARM, contents, work
+from helpers.killing import WARM, contents, limited, work
 
 from curricle import config
-from curricle.errors import RunUnwritable
 from curricle.run import CHECKPOINTS, CONFIG, read_exchanges
 
 PHASES = ("designs", "practice, designed", "practice, original", "tested", "learns")
@@ -48,6 +46,7 @@ def server():
     return context
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_killed_at_many_moments_it_ends_with_the_same_bytes(name, server, tmp_path):
     rng, whole, broken = random.Random(name), tmp_path / "whole", tmp_path / "broken"
@@ -81,17 +80,6 @@ def test_killed_at_many_moments_it_ends_with_the_same_bytes(name, server, tmp_pa
     work(broken, RUNS[name], phase)
     assert kills >= 40 and min(hit.values()) >= 4, (kills, hit)
     assert contents(broken) == contents(whole)
-
-
-def limited(folder: Path, plain: dict, phase, limit: int, said) -> None:
-    """The victim's disk takes no file longer than `limit` bytes: what a full disk does to a write."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    try:
-        work(folder, plain, phase)
-    except RunUnwritable as error:
-        said.value = str(error).encode()[:400]
 
 
 @pytest.mark.parametrize("limit", [0, 100, 1000, 2000, 3000])

@@ -10,10 +10,20 @@ import pytest
 from helpers.small_runs import PLAIN
 
 from curricle import config
-from curricle import run as run_module
 from curricle.errors import RunBusy, RunDamaged, RunError
 from curricle.records import Design, Outcome, Scores
-from curricle.run import FILES, Run, Step, read_config, read_environment, read_metrics, read_records, read_steps
+from curricle.run import (
+    FILES,
+    Run,
+    Step,
+    checking,
+    read_config,
+    read_environment,
+    read_metrics,
+    read_records,
+    read_steps,
+    reading,
+)
 
 
 @pytest.fixture
@@ -169,8 +179,14 @@ def test_figures_that_json_cannot_hold(tmp_path):
 def test_resume_time_is_linear(tmp_path, monkeypatch):
     """Each record file is read a fixed number of times, however many steps there are."""
     reads = []
-    real = run_module._whole_lines
-    monkeypatch.setattr(run_module, "_whole_lines", lambda path: reads.append(path.name) or real(path))
+    real = reading.read_file
+
+    def counted(path, *most):
+        reads.append(path.name)
+        return real(path, *most)
+
+    for module in (reading, checking):
+        monkeypatch.setattr(module, "read_file", counted)
     counts = {}
     for cycles in (2, 6):
         plain = PLAIN | {"schedule": PLAIN["schedule"] | {"cycles": cycles}}
