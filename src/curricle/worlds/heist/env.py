@@ -76,6 +76,11 @@ class HeistVector(EngineVector):
         """What `seeds` gives to the first environment."""
         return int(np.random.RandomState(seed % _WORD).randint(_WORD, dtype=np.uint32))
 
+    def restore(self, snapshot: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a snapshot."""
+        super().restore(snapshot)
+        self.engine.forget_frames()
+
     def picture(self, index: int, size: tuple[int, int], whole: bool = False) -> NDArray[np.uint8]:
         """What one player sees now, or its whole world; a border that fits no square stays black."""
         side = min(size)

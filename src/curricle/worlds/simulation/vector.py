@@ -42,9 +42,6 @@ class Engine(Protocol):
     def reset_ended(self) -> None:
         """Begin the next episode where one ended; `final` keeps the last observation of the one before."""
 
-    def restore(self, states: NDArray[Any]) -> None:
-        """Go on from other records."""
-
     def close(self) -> None:
         """End the threads, if there are any."""
 
@@ -138,7 +135,7 @@ class EngineVector(WorldVector):
 
     def restore(self, snapshot: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a snapshot."""
-        self.engine.restore(np.ascontiguousarray(snapshot["states"]).view(self.engine.states.dtype))
+        self.engine.states[:] = np.ascontiguousarray(snapshot["states"]).view(self.engine.states.dtype)
         self._seeded = True
 
     def text(self, index: int) -> str:

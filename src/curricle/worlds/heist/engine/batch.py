@@ -156,9 +156,8 @@ class Engine:
         """Begin the next episode where one ended; `final` keeps the last observation of the one before."""
         _run(RESET_ENDED, self.states, self._buffers, self._pictures)
 
-    def restore(self, states: NDArray[Any]) -> None:
-        """Go on from other records."""
-        self.states[:] = states
+    def forget_frames(self) -> None:
+        """Draw all of the next frames, because the records were changed from outside."""
         if self._buffers.canvas is not None:
             self._buffers.canvas.drawn[:] = STALE
 
