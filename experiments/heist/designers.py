@@ -1,7 +1,7 @@
 """Designers against each other in Heist from symbols: equal steps for all, several seeds, held-out levels.
 
     python experiments/heist/designers.py run --seeds 5          # what the data file does not have yet
-    python experiments/heist/designers.py run --seeds 1 --steps 1_000_000 --out experiments/heist/pilots.jsonl
+    python experiments/heist/designers.py run --seeds 1 --steps 2_000_000 --cycles 20 --out PILOTS.jsonl
     python experiments/heist/designers.py table                  # what it has
 
 `run` makes one run after the other, each on two cores, and appends a line when a run is finished; a run that was cut
@@ -21,22 +21,21 @@ from reporting import append_line, interval, markdown, read_lines
 
 DATA = Path(__file__).parent / "runs.jsonl"
 DESIGNERS = ("none", "random", "tutor", "policy")
-CYCLES = 20
 SKILLS = ("collect_key_1", "open_door_1", "collect_key_2", "open_door_2", "reach_gem")
 
 
-def command(folder: Path, designer: str, seed: int, steps: int) -> list[str]:
+def command(folder: Path, designer: str, seed: int, steps: int, cycles: int) -> list[str]:
     """Start a run, or resume it."""
     curricle = [sys.executable, "-m", "curricle"]
     if (folder / "config.toml").exists():
         return [*curricle, "resume", str(folder)]
-    per_cycle = 2 * steps // (5 * CYCLES)
+    per_cycle = 2 * steps // (5 * cycles)
     pairs = [
         "agent.device=cpu",
         "log.tensorboard=false",
-        f"schedule.cycles={CYCLES}",
+        f"schedule.cycles={cycles}",
         f"schedule.per_cycle={per_cycle}",
-        f"schedule.final={steps - CYCLES * per_cycle}",
+        f"schedule.final={steps - cycles * per_cycle}",
         "schedule.test_seeds=100",
         "schedule.test_episodes=1",
     ]
@@ -54,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
             if (designer, seed) in done:
                 continue
             folder = arguments.runs / f"{designer}--s{seed}"
-            subprocess.run(command(folder, designer, seed, arguments.steps), check=True)
+            subprocess.run(command(folder, designer, seed, arguments.steps, arguments.cycles), check=True)
             append_line(arguments.out, {"condition": designer, "steps": arguments.steps, **summary(folder)})
 
 
@@ -86,6 +85,7 @@ def main(words: Sequence[str] | None = None) -> None:
             one.add_argument("--only", nargs="*", choices=DESIGNERS, default=DESIGNERS)
             one.add_argument("--seeds", type=int, default=5)
             one.add_argument("--steps", type=lambda word: int(word.replace("_", "")), default=5_000_000)
+            one.add_argument("--cycles", type=int, default=5)
     arguments = parser.parse_args(words)
     arguments.command(arguments)
 
