@@ -1,10 +1,12 @@
 """Parity: play a world of ours and its reference side by side, and stop at the first difference.
 
     python benchmarks/parity.py crafter --steps 20000 --seed 0
+    python benchmarks/parity.py heist --steps 20000 --seed 0 --reference-python PATH
 
-Four kinds of players take turns: random, often asleep, cheating (it fills its inventory), and crafting (it follows a
-plan through all 22 achievements). Prints what was compared and which achievements were reached. Exit status 1 at a
-difference.
+In Crafter four kinds of players take turns: random, often asleep, cheating (it fills its inventory), and crafting (it
+follows a plan through all 22 achievements). Heist's reference is `procgen2` or `envpool` of the interpreter that is
+named, or recorded levels where it has neither (`heist_measures.py`). Prints what was compared and reached. Exit
+status 1 at a difference.
 """
 
 import argparse
@@ -183,8 +185,13 @@ def crafter(steps: int, seed: int) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("world", choices=["crafter"])
+    parser.add_argument("world", choices=["crafter", "heist"])
     parser.add_argument("--steps", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--reference-python", default=sys.executable, help="interpreter with procgen2 or envpool")
     options = parser.parse_args()
+    if options.world == "heist":
+        import heist_measures
+
+        sys.exit(heist_measures.parity(options.steps, options.seed, options.reference_python))
     sys.exit(crafter(options.steps, options.seed))

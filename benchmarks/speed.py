@@ -1,11 +1,13 @@
 """Speed: our engines beside their references, in one run on one core.
 
     python benchmarks/speed.py crafter --json
+    python benchmarks/speed.py heist --json --reference-python PATH
 
-A random player plays and dies, resets included. The reference runs twice in a process of its own: as its users install
-it (numba hidden from it: its noise would use it) and with numba. Tables go to stderr; with --json the last line of
-stdout is one JSON object: `pixels`, `symbols`, `state`, each with `steps_per_s`, `reference`, `ratio`, `ratio_numba`;
-and `reset` with `us` and `ratio`.
+A random player plays and dies, resets included. Crafter's reference runs twice in a process of its own: as its users
+install it (numba hidden from it: its noise would use it) and with numba. Heist's is EnvPool, in the interpreter that is
+named (`heist_measures.py`). Tables go to stderr; with --json the last line of stdout is one JSON object: `pixels`,
+`symbols`, `state`, each with `steps_per_s`, `reference`, `ratio`, and for Crafter `ratio_numba`; and `reset` with `us`
+and for Crafter `ratio`.
 """
 
 import argparse
@@ -202,11 +204,17 @@ def crafter(seconds: float, craftax_python: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("world", choices=["crafter"])
+    parser.add_argument("world", choices=["crafter", "heist"])
     parser.add_argument("--json", action="store_true", help="end with one JSON object on stdout")
     parser.add_argument("--seconds", type=float, default=6.0, help="time a measurement takes")
     parser.add_argument("--craftax-python", default=sys.executable, help="interpreter that has craftax")
+    parser.add_argument("--reference-python", default=sys.executable, help="interpreter that has envpool")
     options = parser.parse_args()
-    measured = crafter(options.seconds, options.craftax_python)
+    if options.world == "heist":
+        import heist_measures
+
+        measured = heist_measures.speed(options.seconds, options.reference_python)
+    else:
+        measured = crafter(options.seconds, options.craftax_python)
     if options.json:
         print(json.dumps(measured))

@@ -47,6 +47,7 @@ CLOSED = (
     "worlds/crafter/game/",
     "worlds/crafter/observe/",
     "worlds/crafter/worldgen/",
+    "worlds/simulation/",
 )
 """Folders that a walk does not enter: what only a GPU needs, and how Crafter plays a step."""
 NAMES = {"Crafter", "Curricle"}

@@ -23,6 +23,10 @@ class UsageError(CurricleError):
     exit_code = 2
 
 
+class FetchFailed(CurricleError):
+    """A file could not be fetched, or is not what it should be."""
+
+
 class ValueRefused(UsageError, ValueError):
     """Values do not fit the model that declares them: a setting, options, a config."""
 

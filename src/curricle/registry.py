@@ -30,6 +30,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "worlds": {
         "chains-v1": "curricle.worlds.text.chains:Chains",
         "crafter-v1": "curricle.worlds.crafter:Crafter",
+        "heist-v1": "curricle.worlds.heist:Heist",
         "reasoning-v1": "curricle.worlds.text.reasoning.world:Reasoning",
         "textworld-v1": "curricle.worlds.text.textworld.world:Games",
         "tools-v1": "curricle.worlds.text.tools.world:Tools",

@@ -8,3 +8,5 @@ import gymnasium
 
 if "curricle/Crafter-v1" not in gymnasium.registry:
     gymnasium.register("curricle/Crafter-v1", entry_point="curricle.worlds.crafter.env:CrafterEnv")
+if "curricle/Heist-v1" not in gymnasium.registry:
+    gymnasium.register("curricle/Heist-v1", entry_point="curricle.worlds.heist.env:HeistEnv")

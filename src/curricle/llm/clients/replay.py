@@ -11,9 +11,9 @@ from typing import Any
 
 from curricle.errors import ModelError
 from curricle.llm.client import Model
-from curricle.llm.embedded import weights
 from curricle.records import Exchange, Frozen, Message
 from curricle.run import read_config, read_exchanges
+from curricle.wheels import cache
 
 
 class Recorded(Model):
@@ -46,7 +46,7 @@ class Cached(Model):
         self.model = model
         self.name = model.name
         self.sampling = list(sampling)
-        self.folder = weights.cache() / "replies" if folder == "user" else Path(folder).expanduser()
+        self.folder = cache() / "replies" if folder == "user" else Path(folder).expanduser()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

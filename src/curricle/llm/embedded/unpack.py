@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from curricle.errors import needed
-from curricle.llm.embedded.weights import cache, sha256
+from curricle.llm.embedded.weights import sha256
+from curricle.wheels import cache
 
 
 def unpack(path: Path) -> Path:

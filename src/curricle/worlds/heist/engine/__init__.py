@@ -1,0 +1,1 @@
+"""What runs many environments at once."""

@@ -1,0 +1,1 @@
+"""What a player sees: pixels, symbols, text."""

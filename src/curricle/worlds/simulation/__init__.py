@@ -1,0 +1,1 @@
+"""What compiled worlds share."""
