@@ -10,6 +10,7 @@ from helpers import tiny_gguf as tiny
 from typer.testing import CliRunner
 
 from curricle.cli import app
+from curricle.downloads import wheels
 from curricle.errors import ModelError
 from curricle.llm.embedded import weights
 
@@ -46,11 +47,11 @@ def index(tmp_path, monkeypatch):
 def test_the_cache_is_where_the_user_wants_it(monkeypatch, tmp_path):
     monkeypatch.delenv("CURRICLE_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert weights.cache().name == "curricle" and Path.home() in weights.cache().parents
+    assert wheels.cache().name == "curricle" and Path.home() in wheels.cache().parents
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert weights.cache() == tmp_path / "curricle"
+    assert wheels.cache() == tmp_path / "curricle"
     monkeypatch.setenv("CURRICLE_CACHE", str(tmp_path / "mine"))
-    assert weights.cache() == tmp_path / "mine"
+    assert wheels.cache() == tmp_path / "mine"
 
 
 def test_pip_fetches_the_file_once_and_without_what_it_depends_on(cache, index, tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from curricle.errors import UsageError, ValueRefused
 from curricle.records import Message, Verdict
 from curricle.registry import BUILT_IN
 from curricle.seeds import for_test, is_for_test
+from curricle.worlds.text.chains import Chains
 from curricle.worlds.text.reasoning import families
 from curricle.worlds.text.reasoning.families import (
     FAMILIES,
@@ -63,6 +64,7 @@ def worlds(tmp_path_factory):
     games = Games(GamesOptions(cache=str(tmp_path_factory.mktemp("games")), turns=6))
     small = games.setting({"rooms": 1, "objects": 2})
     return {
+        "chains-v1": (Chains(), Chains().original, 20),
         "tools-v1": (Tools(), Tools().original, 28),
         "reasoning-v1": (Reasoning(), Reasoning().original, len(GROUPS)),
         "textworld-v1": (games, small, 3),

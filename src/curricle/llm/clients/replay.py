@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from curricle.downloads.wheels import cache
 from curricle.errors import ModelError
 from curricle.llm.client import Model
 from curricle.records import Exchange, Frozen, Message
 from curricle.run import read_config, read_exchanges
-from curricle.wheels import cache
 
 
 class Recorded(Model):

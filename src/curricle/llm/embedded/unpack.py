@@ -12,9 +12,9 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
+from curricle.downloads.wheels import cache
 from curricle.errors import needed
 from curricle.llm.embedded.weights import sha256
-from curricle.wheels import cache
 
 
 def unpack(path: Path) -> Path:

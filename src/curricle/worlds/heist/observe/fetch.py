@@ -10,8 +10,8 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
+from curricle.downloads.wheels import cache, fetch
 from curricle.errors import FetchFailed, UsageError
-from curricle.wheels import cache, fetch
 from curricle.worlds.heist.observe.images import FILES
 
 PACKAGE: Final = "procgen2==0.10.7"

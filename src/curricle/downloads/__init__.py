@@ -1,0 +1,1 @@
+"""Downloads: files that are fetched once and kept in the user's cache."""
