@@ -140,7 +140,8 @@ class Chains(TaskWorld):
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
         """All results must be right."""
         assert isinstance(task.gold, list)
-        said = transcript[-1].content.strip()
+        replies = [message.content for message in transcript if message.role == "assistant"]
+        said = replies[-1].strip() if replies else ""
         if not re.fullmatch(r"[0-9](, [0-9])*", said):
             return Verdict(reward=0.0, why="the answer is no list of digits like '7, 1, 1'", valid=False)
         answers = [int(part) for part in said.split(", ")]
