@@ -54,7 +54,7 @@ def check(states: np.ndarray) -> None:
 
 if __name__ == "__main__":
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    views = ("state", "symbols", "pixels") if len(sys.argv) < 3 else (("state", "symbols", "pixels")[seed % 3],)
+    views = ("symbols", "pixels") if len(sys.argv) < 3 else (("state", "symbols", "pixels")[seed % 3],)
     for view in views:
         fuzz(int(sys.argv[1]), view, seed)
     print("no fault")

@@ -50,6 +50,6 @@ def check(states: np.ndarray) -> None:
 
 
 if __name__ == "__main__":
-    for view in ("state", "symbols", "pixels"):
+    for view in ("symbols", "pixels"):  # they run all that "state" runs
         fuzz(int(sys.argv[1]), view, seed=1)
     print("no fault")

@@ -226,7 +226,7 @@ def test_the_schema_asks_for_n_designs_of_this_world():
     assert fields["aim"]["enum"] == ["open_1", "open_2", "open_3", None]
 
 
-FRAME = {"one", "number"}
+FRAME = {"one", "number", "world"}
 """Words that the prompt has of its own: `one standard deviation`, `whole number from 1 to 5`."""
 
 
