@@ -166,9 +166,9 @@ class Run:
         self._mark(Marker(step=step, lengths=lengths, saved=saved, files=self._fingerprints(saved)))
         return records
 
-    def metrics(self, step: Step, at: int, figures: Mapping[str, float]) -> None:
+    def metrics(self, step: Step, at: int, metrics: Mapping[str, float]) -> None:
         """Append metrics of the running step; `at` is the budget spent since the run began."""
-        finite = {name: float(v) if math.isfinite(v) else None for name, v in figures.items()}  # JSON has no NaN
+        finite = {name: float(v) if math.isfinite(v) else None for name, v in metrics.items()}  # JSON has no NaN
         self._note(METRICS, {"at": at, "cycle": step.cycle, "phase": step.phase} | finite)
 
     def keep(self, step: Step, exchange: Exchange) -> None:

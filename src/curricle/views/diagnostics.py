@@ -32,22 +32,22 @@ REPORTED = (
 
 
 def watched(folder: Path) -> list[Table]:
-    """The figures of the last cycles; nothing for agents that are not trained on text tasks."""
+    """The metrics of the last cycles; nothing for agents that are not trained on text tasks."""
     reported = _reported(read_metrics(folder))
-    if not any("practice/kl" in figures for figures in reported.values()):
+    if not any("practice/kl" in metrics for metrics in reported.values()):
         return []
     config = read_config(folder)
     of = config["designer"].get("of_options", config["designer"])
     counted = _counted(folder, float(of.get("alpha", 0.5)), float(of.get("k_min", 0.1)))
     cycles = [cycle for cycle in sorted(counted | reported) if cycle <= config["schedule"]["cycles"]][-COLUMNS:]
-    figures = {cycle: counted.get(cycle, {}) | reported.get(cycle, {}) for cycle in cycles}
+    metrics = {cycle: counted.get(cycle, {}) | reported.get(cycle, {}) for cycle in cycles}
     shown = Table(title="what to watch", caption="means over a cycle; success in designs without fallbacks")
     shown.add_column("figure")
     for cycle in cycles:
         shown.add_column(f"cycle {cycle}", justify="right")
     first = dict.fromkeys(name for cycle in cycles for name in counted.get(cycle, {}))
-    for name in (*first, *(name for name in REPORTED if any(name in figures[cycle] for cycle in cycles))):
-        cells = (figures[cycle].get(name) for cycle in cycles)
+    for name in (*first, *(name for name in REPORTED if any(name in metrics[cycle] for cycle in cycles))):
+        cells = (metrics[cycle].get(name) for cycle in cycles)
         shown.add_row(name, *("" if value is None else f"{value:.3g}" for value in cells))
     return [shown]
 
@@ -59,8 +59,8 @@ def _reported(lines: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, float]]
         for name in (name for name in REPORTED if line.get(name) is not None):
             found[line["cycle"]][name].append(line[name])
     return {
-        cycle: {name: sum(figures[name]) / len(figures[name]) for name in REPORTED if name in figures}
-        for cycle, figures in found.items()
+        cycle: {name: sum(metrics[name]) / len(metrics[name]) for name in REPORTED if name in metrics}
+        for cycle, metrics in found.items()
     }
 
 

@@ -121,5 +121,5 @@ def _trained(scores: Scores | None) -> list[str]:
     if scores is None or scores.trained is None:
         return []
     trained = scores.trained
-    figures = f"headline {trained.headline:.1f}, reward {trained.reward:.2f}"
-    return [f"over the {trained.attempts} training attempts of the last stretch: {figures}"]
+    summary = f"headline {trained.headline:.1f}, reward {trained.reward:.2f}"
+    return [f"over the {trained.attempts} training attempts of the last stretch: {summary}"]

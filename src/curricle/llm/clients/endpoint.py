@@ -103,9 +103,9 @@ class Endpoint(Model):
 
     def _usage(self, answer: Mapping[str, Any], billed: Mapping[str, float], reply: str) -> Frozen[str, float]:
         """What the call cost: as the endpoint says, or else as estimated."""
-        told = answer.get("usage")
-        read = _count(told, "prompt_tokens", billed["tokens_in"])
-        written = _count(told, "completion_tokens", tokens(reply))
+        usage = answer.get("usage")
+        read = _count(usage, "prompt_tokens", billed["tokens_in"])
+        written = _count(usage, "completion_tokens", tokens(reply))
         return self._priced({"calls": 1, "tokens_in": read, "tokens_out": written})
 
     def _failed(self, said: str, known: Mapping[str, Any], cost: Mapping[str, float], again: float | None) -> Exchange:
@@ -154,9 +154,9 @@ def _page(text: str) -> str:
     return plain[:300] + ("..." if len(plain) > 300 else "") or "(empty)"
 
 
-def _count(told: Any, name: str, estimate: float) -> float:
+def _count(usage: Any, name: str, estimate: float) -> float:
     """Tokens as an endpoint counts them, or as estimated where it says nothing that can be a count."""
-    count = told.get(name) if isinstance(told, dict) else None
+    count = usage.get(name) if isinstance(usage, dict) else None
     return count if type(count) is int and 0 <= count <= MOST_TOKENS else estimate
 
 
