@@ -4,13 +4,15 @@
     python scripts/entered.py --functions          also the functions that are never entered
     python scripts/entered.py -- tests/agents      other tests: all that follows goes to pytest
 
-A module counts as entered when one of its functions is called. Modules without functions are left out: importing them
-is all there is. So are functions that numba or Triton compile, because Python does not call them. Calls in processes
-that a test starts are not seen. Exit status 1 if a module is never entered.
+A module counts as entered when one of its functions is called, by a test or in a Python process that a test starts.
+Modules without functions are left out: importing them is all there is. So are functions that numba or Triton compile,
+because Python does not call them, and what a forked worker calls after the fork. Modules that only a GPU can run are
+named apart where there is none. Exit status 1 if another module is never entered.
 """
 
 import argparse
 import ast
+import atexit
 import json
 import os
 import subprocess
@@ -26,7 +28,11 @@ from shape import Function, decorated_by_call, has_kernel_decorator
 TREE = Path(__file__).resolve().parent.parent
 PACKAGE = TREE / "src" / "curricle"
 FOLDER = "ENTERED_FOLDER"
-"""The environment variable with the folder where each process of pytest leaves what it saw. No test clears it."""
+"""The environment variable with the folder where each process leaves what it saw. No test clears it."""
+AT_START = "sitecustomize.py"
+"""A module of this name on the path is imported by every Python process as it starts."""
+NEEDS_GPU = ("src/curricle/agents/cuda/graphs.py", "src/curricle/agents/cuda/memory.py")
+"""Nothing stands in for a GPU in these; `tests/agents/ppo/test_gpu.py` enters them where there is one."""
 
 _seen: dict[int, CodeType] = {}
 """Every code object that was called, by its id: to compare code objects takes long."""
@@ -39,11 +45,14 @@ def main() -> int:
     parser.add_argument("pytest", nargs="*", default=["-m", "not slow"], help="what to hand to pytest")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="entered-") as folder:
-        search = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        hook = Path(folder) / "at-start"
+        hook.mkdir()
+        (hook / AT_START).write_text("import entered\n\nentered.begin()\n", encoding="utf-8")
+        search = os.pathsep.join([str(hook), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, "PYTHONPATH": search, FOLDER: folder}
         command = [sys.executable, "-m", "pytest", "-p", "entered", *arguments.pytest]
         status = subprocess.run(command, cwd=TREE, env=environment).returncode
-        entered = {tuple(place) for file in Path(folder).iterdir() for place in json.loads(file.read_text())}
+        entered = {tuple(place) for file in Path(folder).glob("*.json") for place in json.loads(file.read_text())}
     if status:
         return status
     return report(entered, arguments.functions)
@@ -57,6 +66,9 @@ def report(entered: set[tuple[str, int]], show_functions: bool) -> int:
         functions = dict(functions_of(ast.parse(path.read_text(encoding="utf-8"))))
         missing = [line for line in functions if (str(path), line) not in entered]
         if functions and len(missing) == len(functions):
+            if name in NEEDS_GPU and not has_gpu():
+                print(f"{name}: needs a GPU")
+                continue
             left_out += 1
             print(f"{name}: never entered")
         elif show_functions:
@@ -64,6 +76,13 @@ def report(entered: set[tuple[str, int]], show_functions: bool) -> int:
                 print(f"{name}:{line}: {functions[line]}")
     print(f"{left_out} modules are never entered" if left_out else "every module is entered")
     return int(left_out > 0)
+
+
+def has_gpu() -> bool:
+    """Whether torch finds a GPU."""
+    import torch
+
+    return bool(torch.cuda.is_available())
 
 
 def functions_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -84,20 +103,28 @@ def _note(frame: FrameType, event: str, argument: object) -> None:
         _seen.setdefault(id(frame.f_code), frame.f_code)
 
 
-def pytest_configure() -> None:
-    """As a plugin of pytest: begin to note every call."""
+def begin() -> None:
+    """In every process of the tests: begin to note each call."""
     threading.setprofile(_note)
     sys.setprofile(_note)
+    atexit.register(_write_down)
 
 
 def pytest_sessionfinish() -> None:
-    """As a plugin of pytest: write down which functions of the package were called."""
+    """As a plugin of pytest: its workers may end without calling what is registered for their end."""
+    _write_down()
+
+
+def _write_down() -> None:
+    """Write down which functions of the package this process has called."""
     sys.setprofile(None)
     threading.setprofile(None)
     package = f"{PACKAGE}{os.sep}"
     called = [code for code in _seen.values() if code.co_filename.startswith(package)]
     places = [(code.co_filename, code.co_firstlineno) for code in called]
-    Path(os.environ[FOLDER], f"{os.getpid()}.json").write_text(json.dumps(places), encoding="utf-8")
+    folder = Path(os.environ[FOLDER])
+    if folder.is_dir():  # a process that outlives the tests finds none
+        (folder / f"{os.getpid()}.json").write_text(json.dumps(places), encoding="utf-8")
 
 
 if __name__ == "__main__":

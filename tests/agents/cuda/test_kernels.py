@@ -240,6 +240,11 @@ def distances(cases):
     return interpreted(SCRIPT, json.dumps(cases))
 
 
+def test_a_small_fused_network_computes_what_the_plain_one_does():
+    (found,) = distances([[(9, 9, 2), (16,), 1, "float32"]])
+    assert all(far < 1e-3 for far in found.values()), found
+
+
 @pytest.mark.slow
 def test_fused_layers_compute_what_the_plain_ones_do():
     cases = [[*shape, "float32"] for shape in SHAPES + OTHERS]

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import safetensors.torch
 import torch
 from helpers.grpo_agents import agent
 from helpers.language_runs import run
@@ -54,6 +55,14 @@ def test_an_export_of_a_run_has_it(tmp_path):
         files = {path.name for path in (tmp_path / name / "model").iterdir()}
         assert ("adapter_model.safetensors" in files) == (not merged) and "tokenizer.json" in files
         assert ("model.safetensors" in files) == bool(merged)
+
+
+def test_the_folder_has_the_models_weights(tmp_path):
+    one = agent(Pick())
+    publish(one.causal, tmp_path / "model", False)
+    saved = safetensors.torch.load_file(tmp_path / "model" / "model.safetensors")
+    weights = one.causal.model.state_dict()
+    assert saved and all(torch.equal(saved[name], weights[name]) for name in saved)
 
 
 def test_an_agent_without_a_language_model_has_no_adapter(tmp_path):
