@@ -1,14 +1,10 @@
-"""Turn finished run folders into lines of data.
+"""Turn a finished run folder into a line of data.
 
-    python experiments/common/collect.py RUN... >> experiments/STUDY/results.jsonl
-
-One line a run: its config, its scores in training and in tests, and how long training took on which machine.
+A line has the run's config, its scores in training and in tests, and how long training took on which machine.
 `late_reward` is the mean return of the training episodes that ended in the last 100,000 steps. Papers on Crafter print
 it as the reward beside a score over all training episodes.
 """
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,8 +48,3 @@ def late_reward(metrics: Sequence[Mapping[str, Any]]) -> float | None:
             total += new * row["practice/return"]
             count += new
     return round(total / count, 3) if count else None
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        print(json.dumps(summary(Path(name))))

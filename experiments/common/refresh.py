@@ -4,7 +4,7 @@
 
 A generated table stands between two comments. The first one names the command that prints it:
 
-    <!-- made by: python experiments/common/results.py experiments/ppo-crafter/results.jsonl --by agent.steps -->
+    <!-- made by: python experiments/ppo-crafter/study.py table -->
     <!-- end -->
 
 The commands run in the root of the repository. A test compares every table with what its command prints.

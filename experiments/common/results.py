@@ -1,19 +1,14 @@
 """The table of a study whose data are lines of `collect.py`: one row a setting, means over its seeds.
 
-    python experiments/common/results.py FILE --by designer.id
-    python experiments/common/results.py FILE --by agent.environments agent.steps
-
-`--by` names the keys of the config that tell the settings of the study apart. `±` is one standard deviation over seeds,
-as in the papers; it is left out where there are fewer than three.
+Keys of the config tell the settings of the study apart. `±` is one standard deviation over seeds, as in the papers; it
+is left out where there are fewer than three.
 """
 
-import argparse
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from reporting import deviation, markdown, option, read_lines
+from reporting import deviation, markdown, option
 
 SCORES = ("training score", "training reward", "late reward", "test score", "test reward")
 
@@ -54,16 +49,3 @@ def table(lines: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
         settings[tuple(value_of(line, key) for key in keys)].append(line)
     rows = [[*values, *cells(settings[values])] for values in sorted(settings)]
     return markdown([*map(heading, keys), "seeds", *SCORES], rows)
-
-
-def main() -> None:
-    """Read the command line and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--by", nargs="+", required=True, metavar="KEY")
-    arguments = parser.parse_args()
-    print(table(read_lines(arguments.file), arguments.by))
-
-
-if __name__ == "__main__":
-    main()
