@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -287,7 +288,7 @@ def side_by_side(arguments: argparse.Namespace) -> None:
             run_jobs(pool, [(seed, name) for seed, name in jobs if (name, seed) not in done])
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, help="The file of results.")
@@ -299,7 +300,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1, help="Runs at a time; `tools` takes some 20 GB each.")
     parser.add_argument("--share", action="store_true", help="Begin with the agent of `before`, which runs first.")
     parser.add_argument("--set", nargs="*", default=[], metavar="key=value")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     if arguments.processes > 1:
         side_by_side(arguments)
     else:

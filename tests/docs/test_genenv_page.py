@@ -99,7 +99,7 @@ def test_genenv_tools_run(script, tmp_path):
     )
     assert {row["cycle"] for row in tried} == {1, 2} and 0 < sum(row["attempts"] for row in tried) <= 16
     assert all(row["task"] and row["fallback"] for row in tried), "a tiny model writes nothing of use"
-    shown = script("experiments/common/genenv_tables.py", "table", out)
+    shown = script("experiments/common/genenv_tables.py", out)
     assert str(tmp_path) not in json.dumps(rows) and "| genenv | 1 | 32 |" in shown
 
 
