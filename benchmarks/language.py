@@ -1,7 +1,6 @@
 """Language: tokens a second of rollouts and of updates, beside plain `transformers.generate` in the same run.
 
     python benchmarks/language.py [--model embedded] [--rows 512] [--prompt 128] [--new 64] [--out FILE] [--profile]
-    python benchmarks/language.py --table FILE
 
 Every sampler draws the same number of tokens from the same prompts: random words, each prompt `--group` times as GRPO
 asks it, an end token that never comes. Plain `generate` is what a user would write: the model in bfloat16 on a GPU
@@ -11,7 +10,6 @@ with prompts shared (`microbatches.py`). Imitation is one update by weighted reg
 environment policy does, tool tasks held to their grammar, in steps a second of a token of every row: in fixed shapes
 beside transformers' growing cache. With `--json` the last line is one object; `--out` appends it to a file, with what
 was asked for and the machine it was measured on; `--profile` adds, on a GPU, the kernels of updates by their time.
-`--table` measures nothing and shows what such a file has: tokens a second, of writing steps a second.
 """
 
 import argparse
@@ -180,24 +178,6 @@ class _Counted(Sampler):
             yield count, counted
 
 
-def table(file: Path) -> None:
-    """The lines of a file that have all parts."""
-    names = ["device", "trained", "`--micro`", "plain `generate`", "static", "updates, row by row", "updates, packed"]
-    names += ["imitation", "writing, growing cache", "writing, static"]
-    print("| " + " | ".join(names) + " |")
-    print("|---" * len(names) + "|")
-    for row in map(json.loads, file.read_text().splitlines()):
-        if "writing" not in row:
-            continue
-        said = row["rollouts"]
-        asked = row["asked"]
-        tokens = [said["transformers.generate"], said["sampler static"], *row["updates"].values(), row["imitation"]]
-        trained = f"adapter of rank {asked['lora']}" if asked["lora"] else "all weights"
-        steps = [f"{row['writing'][kind]['steps_per_s']:.0f}" for kind in ("plain", "static")]
-        cells = (row["machine"]["device"], trained, asked["micro"], *(f"{t['tokens_per_s']:,}" for t in tokens), *steps)
-        print("| " + " | ".join(map(str, cells)) + " |")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="embedded")
@@ -216,10 +196,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="On a GPU: which kernels take the time.")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=Path, help="file to append one line of JSON to")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="show what a file of --out has; measure nothing")
     args = parser.parse_args()
-    if args.table:
-        return table(args.table)
     tasks = max(1, args.rows // 8)
     options = LearningOptions(
         model=args.model, lora=args.lora, tasks_per_update=tasks, microbatch_size=args.micro, max_tokens=args.new
@@ -231,7 +208,7 @@ def main() -> None:
     if args.json:
         print(json.dumps(result))
     if args.out:
-        asked = {name: value for name, value in vars(args).items() if name not in ("json", "out", "profile", "table")}
+        asked = {name: value for name, value in vars(args).items() if name not in ("json", "out", "profile")}
         with args.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**result, "asked": asked, "machine": machine(causal.device)}) + "\n")
 
