@@ -52,10 +52,12 @@ def timed(work: Callable[[], Any], device: torch.device) -> float:
 
 def rollouts(causal: CausalModel, args: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Tokens a second of every sampler."""
-    luck = torch.Generator().manual_seed(0)
+    noise = torch.Generator().manual_seed(0)
     vocabulary = len(causal.tokenizer)
     shape = (-(-args.rows // args.group), args.prompt)
-    prompts = torch.randint(0, vocabulary, shape, generator=luck).repeat_interleave(args.group, 0)[: args.rows].tolist()
+    prompts = (
+        torch.randint(0, vocabulary, shape, generator=noise).repeat_interleave(args.group, 0)[: args.rows].tolist()
+    )
     ends = causal.ends
     causal.ends = []  # so that every row has the same length
     on_gpu = causal.device.type == "cuda"

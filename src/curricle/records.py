@@ -396,7 +396,7 @@ class Verdict(Record):
     """Skills the attempt showed."""
     why: str = ""
     valid: bool = True
-    """Whether it kept to the form that was asked for, right or wrong: others stay out of the pool of traces."""
+    """Whether it kept to the form that was asked for, right or wrong. The pool takes no other attempts."""
 
 
 DEEPEST = 16

@@ -171,7 +171,7 @@ def test_families_are_sound(family):
     """A sample of the sweep that made the list, at another level for each family."""
     number, levels = list(FAMILIES).index(family), FAMILIES[family]["levels"]
     assert fault(family, number % levels, tries=2) == ""
-    if most := FAMILIES[family]["ahead"]:
+    if most := FAMILIES[family]["raised"]:
         assert fault(family, number % (levels - 1), 1 + number % most, tries=2) == ""
 
 

@@ -31,7 +31,7 @@ from curricle.errors import UsageError
 
 FILE = Path(__file__).with_name("families.json")
 LEVELS = 5
-AHEAD = 3
+MOST_RAISED = 3
 SIZE = 2**31
 """Tasks a family has at a level, by number."""
 TRIES = 12
@@ -68,7 +68,7 @@ LETTER = re.compile(r"[^\W\d_eij]")
 """A letter that stands in words and in no number: not those of 1e5 and 3j."""
 RUNS_CODE = re.compile(r"\b(eval|exec|parse_expr|sympify)\(")
 FAMILIES: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-"""By family: its group, its sound levels, how many attributes may be one level ahead, how it is strict."""
+"""By family: its group, its sound levels, how many attributes may be one level higher, how it is strict."""
 SIZES: dict[str, Callable[[str], int]] = {
     "parts": lambda text: len(PART.findall(FRACTION.sub(" ", text))),
     "length": lambda text: len("".join(text.split())),
@@ -77,8 +77,8 @@ SIZES: dict[str, Callable[[str], int]] = {
 
 
 @functools.lru_cache(maxsize=256)
-def dataset(family: str, level: int, ahead: int = 0) -> Any:
-    """A family at a level of its own curriculum (level 0 where it has none), some attributes one level ahead."""
+def dataset(family: str, level: int, raised: int = 0) -> Any:
+    """A family at a level of its own curriculum (level 0 where it has none), some attributes one level higher."""
     try:
         from reasoning_gym.factory import create_curriculum, create_dataset, has_curriculum
     except ImportError:
@@ -87,7 +87,7 @@ def dataset(family: str, level: int, ahead: int = 0) -> Any:
     if has_curriculum(family):
         curriculum = create_curriculum(family)
         curriculum.set_global_level(level)
-        for name in list(curriculum.attributes)[:ahead]:
+        for name in list(curriculum.attributes)[:raised]:
             highest = len(curriculum.attributes[name].levels) - 1
             curriculum.set_attr_level(name, min(level + 1, highest))
         options = {k: v for k, v in vars(curriculum.generate_configuration({})).items() if k not in ("seed", "size")}
@@ -95,13 +95,13 @@ def dataset(family: str, level: int, ahead: int = 0) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def puzzle(family: str, level: int, ahead: int, number: int) -> Any:
+def puzzle(family: str, level: int, raised: int, number: int) -> Any:
     """One task of a family, with its answer."""
     with redirect_stdout(io.StringIO()):  # some print while they make one
-        return dataset(family, level, ahead)[number]
+        return dataset(family, level, raised)[number]
 
 
-def score(family: str, level: int, ahead: int, number: int, answer: str, strict: str | None = None) -> float:
+def score(family: str, level: int, raised: int, number: int, answer: str, strict: str | None = None) -> float:
     """The score of an answer, in [0, 1]; an answer that breaks the scorer earns nothing.
 
     So does one that exceeds the stored answer by the measure `strict` of `SIZES`; None: the measure that is listed.
@@ -111,12 +111,12 @@ def score(family: str, level: int, ahead: int, number: int, answer: str, strict:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            entry = puzzle(family, level, ahead, number)
+            entry = puzzle(family, level, raised, number)
             if is_not_finite(answer) and not is_not_finite(entry["answer"]):
                 return 0.0  # a distance to NaN is NaN, and min(1.0, NaN) is 1
             if strict and SIZES[strict](answer) > SIZES[strict](entry["answer"]):
                 return 0.0
-            found = float(dataset(family, level, ahead).score_answer(answer, entry=entry))
+            found = float(dataset(family, level, raised).score_answer(answer, entry=entry))
     except Exception:  # scorers parse the answer as they like, and break in as many ways
         return 0.0
     return min(1.0, found) if found >= MIN_SCORE else 0.0  # NaN compares as no
@@ -130,13 +130,13 @@ def is_not_finite(text: str) -> bool:
     return bool(found) and not LETTER.search(rest)
 
 
-def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES, strict: str | None = None) -> str:
+def fault(family: str, level: int, raised: int = 0, tries: int = TRIES, strict: str | None = None) -> str:
     """Why a family is not sound at a level, in words; empty if it is."""
     try:
-        puzzles = dataset(family, level, ahead)
-        again = dataset.__wrapped__(family, level, ahead)
+        puzzles = dataset(family, level, raised)
+        again = dataset.__wrapped__(family, level, raised)
         numbers = [SIZE // tries * i + 17 for i in range(tries)]
-        entries = [puzzle(family, level, ahead, number) for number in numbers]
+        entries = [puzzle(family, level, raised, number) for number in numbers]
         same = all(again[n]["question"] == e["question"] for n, e in zip(numbers, entries, strict=True))
     except Exception as error:
         return f"{type(error).__name__}: {error}"
@@ -148,10 +148,10 @@ def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES, strict: s
         return "its scorer evaluates the answer"
     for number, entry in zip(numbers, entries, strict=True):
         gold = entry["answer"]
-        if not isinstance(gold, str) or score(family, level, ahead, number, gold, strict) < 1:
+        if not isinstance(gold, str) or score(family, level, raised, number, gold, strict) < 1:
             return "its own answer does not score 1"
         for junk in (*JUNK, entry["question"]):
-            if junk != gold and score(family, level, ahead, number, junk, strict):
+            if junk != gold and score(family, level, raised, number, junk, strict):
                 return f"{junk[:20]!r} scores"
     for number, entry in zip(numbers, entries, strict=True):  # after the others: to be strict is no cure for those
         gold = entry["answer"]
@@ -160,10 +160,10 @@ def fault(family: str, level: int, ahead: int = 0, tries: int = TRIES, strict: s
         if strict:
             others = [one["answer"] for one in entries if one["answer"] != gold]
             hedges += [joined.format(gold, one) for joined in JOINED for one in others]
-        if any(score(family, level, ahead, number, hedge, strict) == 1 for hedge in hedges):
+        if any(score(family, level, raised, number, hedge, strict) == 1 for hedge in hedges):
             return HEDGED
         exact = DECIMAL.sub(r"\g<0>0", gold)  # a question may ask for more decimals than are stored
-        if score(family, level, ahead, number, exact, "") == 1 > score(family, level, ahead, number, exact, strict):
+        if score(family, level, raised, number, exact, "") == 1 > score(family, level, raised, number, exact, strict):
             return TOO_STRICT
     return ""
 
@@ -184,7 +184,7 @@ def sweep() -> dict[str, dict[str, Any]]:
             print(f"{family}: out at level {levels}: {why}", file=sys.stderr)
         if levels:
             group = DATASETS[family][0].__module__.split(".")[1]
-            found[family] = {"group": group, "levels": levels, "ahead": _ahead(family, levels, strict)}
+            found[family] = {"group": group, "levels": levels, "raised": _raised_attributes(family, levels, strict)}
             found[family] |= {"strict": strict} if strict else {}
     first = digests_in_another_process(found, 1)
     second = digests_in_another_process(found, 2)
@@ -230,22 +230,22 @@ def _levels(family: str, most: int, strict: str) -> tuple[int, str]:
     return most, ""
 
 
-def _ahead(family: str, levels: int, strict: str) -> int:
-    """How many attributes may be one level ahead, at every level but the highest; all of them would be that level."""
+def _raised_attributes(family: str, levels: int, strict: str) -> int:
+    """How many attributes may be one level higher, at every level but the highest; all of them would be that level."""
     from reasoning_gym.factory import create_curriculum
 
-    most = min(AHEAD, len(create_curriculum(family).attributes) - 1) if levels > 1 else 0
+    most = min(MOST_RAISED, len(create_curriculum(family).attributes) - 1) if levels > 1 else 0
     sound = itertools.takewhile(
-        lambda ahead: not any(_in_time(family, level, ahead, strict) for level in range(levels - 1)),
+        lambda raised: not any(_in_time(family, level, raised, strict) for level in range(levels - 1)),
         range(1, most + 1),
     )
     return len(list(sound))
 
 
-def _in_time(family: str, level: int, ahead: int, strict: str) -> str:
+def _in_time(family: str, level: int, raised: int, strict: str) -> str:
     signal.setitimer(signal.ITIMER_VIRTUAL, TIME_LIMIT)  # of our own time, so that a busy machine does not matter
     try:
-        return fault(family, level, ahead, strict=strict)
+        return fault(family, level, raised, strict=strict)
     except TimeoutError as error:
         return str(error)
     finally:

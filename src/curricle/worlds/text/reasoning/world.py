@@ -18,7 +18,7 @@ from curricle.seeds import derive, generator, is_for_test
 from curricle.setting import knob
 from curricle.world import TaskWorld
 from curricle.worlds.text.answers import final_answer
-from curricle.worlds.text.reasoning.families import AHEAD, FAMILIES, LEVELS, MIN_SCORE, SIZE, puzzle, score
+from curricle.worlds.text.reasoning.families import FAMILIES, LEVELS, MIN_SCORE, MOST_RAISED, SIZE, puzzle, score
 
 if TYPE_CHECKING:
     Family = str
@@ -46,16 +46,16 @@ class ReasoningSetting(knobs.Setting):
         0,
         "How many of the family's attributes are one level higher; for any, as many as each family allows.",
         ge=0,
-        le=AHEAD,
+        le=MOST_RAISED,
         harder="up",
     )
     renamed = Frozen({"ahead": "raised_attributes"})
 
     @model_validator(mode="after")
     def _level_exists(self) -> Self:
-        family = FAMILIES.get(self.family, {"levels": LEVELS, "ahead": AHEAD})
+        family = FAMILIES.get(self.family, {"levels": LEVELS, "raised": MOST_RAISED})
         highest = family["levels"] - 1
-        most = family["ahead"]
+        most = family["raised"]
         if self.level > highest:
             raise ValueError(f"level = {self.level} is too high: the highest of {self.family} is {highest}")
         most = most if self.level < highest else 0
@@ -105,7 +105,7 @@ class Reasoning(TaskWorld):
                 names = [name for name, f in FAMILIES.items() if f["group"] == GROUPS[(first + i) % len(GROUPS)]]
                 family = names[int(generator(seed, "family", i).integers(len(names)))]
             highest = FAMILIES[family]["levels"] - 1
-            most = FAMILIES[family]["ahead"]
+            most = FAMILIES[family]["raised"]
             level = min(setting.level, highest)
             raised = min(setting.raised_attributes, most) if level < highest else 0
             made.append(self._draw(family, level, raised, seed, i))
@@ -118,7 +118,13 @@ class Reasoning(TaskWorld):
             entry = puzzle(family, level, raised, number)
             digest = hashlib.sha256(f"{family}\n{entry['question']}".encode()).hexdigest()
             if (int(digest, 16) % HELD_OUT == 0) == is_for_test(seed):
-                gold = {"family": family, "level": level, "ahead": raised, "number": number, "answer": entry["answer"]}
+                gold = {  # "ahead" is what the knob was called when the first records were written
+                    "family": family,
+                    "level": level,
+                    "ahead": raised,
+                    "number": number,
+                    "answer": entry["answer"],
+                }
                 prompt = Message(role="user", content=entry["question"] + ASK)
                 name = f"{family}-{level}.{raised}-{number}"
                 return Task(id=name, prompt=(prompt,), gold=gold, skill=FAMILIES[family]["group"])

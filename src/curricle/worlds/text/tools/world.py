@@ -31,7 +31,7 @@ from curricle.worlds.text.tools.sources import data as sources
 from curricle.worlds.text.tools.verify import FLOOR, JUNK, end, is_well_formed, judge, respond, solution, task_fault
 from curricle.worlds.text.tools.writing import LONGEST, write, written
 
-SPARE = 10
+DRAWS_PER_EXAMPLE = 10
 """Base tasks drawn for each seed task that is wanted, because some cannot be used."""
 MARGIN = 0.05
 """By how much the likeness of an answer must exceed that of an echo of the question, with a sentence model."""
@@ -242,7 +242,7 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
 
     def examples(self, cycle: int) -> Sequence[Values]:
         """Some base tasks of the training side, written out."""
-        items = self._draw(self._pool, SPARE * self.options.examples, derive(0, "examples", cycle))
+        items = self._draw(self._pool, DRAWS_PER_EXAMPLE * self.options.examples, derive(0, "examples", cycle))
         found = dict[str, None]()
         for item in items:
             if len(found) == self.options.examples:
