@@ -145,8 +145,8 @@ class Wrong(Designer):
         (Design(setting={"doors": 1}), "unknown knob 'doors'"),
         (None, "wrong-v1 was asked for up to 4 designs: None"),
         ([Design(setting={})] * 5, "wrong-v1 was asked for up to 4 designs: "),
-        ({"dials": 3}, "wrong-v1 proposed {'dials': 3}, which is no Design"),
-        (Design(setting={}, aim="fly"), "wrong-v1 aims at 'fly', which is no skill of vault-v1"),
+        ({"dials": 3}, "wrong-v1 proposed {'dials': 3}, which is not a Design"),
+        (Design(setting={}, aim="fly"), "wrong-v1 aims at 'fly', which is not a skill of vault-v1"),
     ],
 )
 def test_a_bad_design_is_refused_before_practice(design, message, tmp_path):

@@ -205,13 +205,13 @@ class Loop:
     def _accept(self, design: Design) -> Design:
         """Fill in the knobs that a design leaves out; refuse what the world does not know."""
         if not isinstance(design, Design):
-            raise DesignerError(f"{self.designer.id} proposed {design!r}, which is no Design")
+            raise DesignerError(f"{self.designer.id} proposed {design!r}, which is not a Design")
         try:
             values = self.world.setting(design.setting).values
         except ValueRefused as error:
             raise DesignerError(f"{self.designer.id} proposed a bad design: {error}") from error
         if design.aim is not None and design.aim not in {skill.name for skill in self.world.skills}:
-            raise DesignerError(f"{self.designer.id} aims at {design.aim!r}, which is no skill of {self.world.id}")
+            raise DesignerError(f"{self.designer.id} aims at {design.aim!r}, which is not a skill of {self.world.id}")
         return design.model_copy(update={"setting": values, "by": design.by or self.designer.id})
 
 

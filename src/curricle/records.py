@@ -412,7 +412,7 @@ def refuse_unbearable(values: object, where: str = "config", level: int = 0) -> 
     if isinstance(values, Mapping):
         for name, value in values.items():
             if not isinstance(name, str) or not _is_bearable(name):
-                raise ValueRefused(f"{where:.100}: {name!r:.60} is no name")
+                raise ValueRefused(f"{where:.100}: {name!r:.60} is not a name")
             refuse_unbearable(value, f"{where}.{name}" if level else name, level + 1)
     elif isinstance(values, list | tuple):
         for value in values:
@@ -428,10 +428,10 @@ ID_KEYS = ("id", "of", "fallback")
 
 
 def refuse_odd_names(config: Mapping[str, Any], where: str = "config") -> None:
-    """Refuse a name of a world, designer or agent that is no text: made into one, it could name a file."""
+    """Refuse a name of a world, designer or agent that is not text: converted to text, it could name a file."""
     for key, value in config.items():
         if key in ID_KEYS and not isinstance(value, str):
-            raise ValueRefused(f"{where:.200}: {key} = {value!r:.60} is no name; write a text")
+            raise ValueRefused(f"{where:.200}: {key} = {value!r:.60} is not a name; write it as text")
         if isinstance(value, Mapping) and (key in ("world", "designer", "agent") or key.endswith("_options")):
             refuse_odd_names(value, f"{where}: [{key}]")
 

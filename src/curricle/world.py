@@ -239,7 +239,7 @@ class TaskWorld(World):
             raise WorldError(f"{self.id}: tasks(setting, n={n}, seed={seed}) gave {what} in {setting!r}")
         names = {skill.name for skill in self.skills}
         if odd := [task.skill for task in found if task.skill not in names]:
-            raise WorldError(f"{self.id}: a task is about {odd[0]!r}, which is none of its skills: {sorted(names)}")
+            raise WorldError(f"{self.id}: a task is about {odd[0]!r}, which is not one of its skills: {sorted(names)}")
         return found
 
     @abstractmethod
@@ -298,7 +298,7 @@ def check_skills(world: World | type[World]) -> None:
         raise DeclarationError(f"{world.id}: two skills share the name {twice[0]!r}; give each a name of its own")
     for skill in world.skills:
         if unknown := sorted(set(skill.needs) - set(waiting)):
-            what = f"skill {skill.name!r} needs {unknown[0]!r}, which is no skill of this world"
+            what = f"skill {skill.name!r} needs {unknown[0]!r}, which is not a skill of this world"
             raise DeclarationError(f"{world.id}: {what}; {nearest(unknown[0], set(waiting) - {skill.name})}")
         try:
             world.Setting.of(skill.eased_by)

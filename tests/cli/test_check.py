@@ -171,7 +171,7 @@ SKILLS = (Skill(name="begin"), Skill(name="finish", needs=("beginn",)))
 
 def test_skills_that_do_not_fit_together_are_refused_where_they_are_declared():
     with pytest.raises(
-        DeclarationError, match=r"'finish' needs 'beginn', which is no skill .*; did you mean 'begin'\?"
+        DeclarationError, match=r"'finish' needs 'beginn', which is not a skill .*; did you mean 'begin'\?"
     ):
         type("Heir", (Small,), {"skills": SKILLS})  # no id of its own
     with pytest.raises(DeclarationError, match="two skills share the name 'begin'; give each"):
@@ -215,7 +215,7 @@ def _drawing(self, setting):
         ({"w": 0}, r"small-v1.keys\['w'\] = 0: keys are one character each, with an action and its name, as in"),
         ({"up": (0, "north")}, r"keys\['up'\] = .*one character"),
         ({"w": ("north", 0)}, "one character each"),
-        ({"w": (2, "north")}, r"2 is no action of Discrete\(2\)"),
+        ({"w": (2, "north")}, r"2 is not an action of Discrete\(2\)"),
         ([("w", 0)], "small-v1.keys = "),
     ],
 )

@@ -329,7 +329,7 @@ def test_9_a_name_that_is_no_text_is_no_way_to_a_file(words, run, tmp_path, monk
     text = (run / "config.toml").read_text()
     (run / "config.toml").write_text(text.replace(f'"{paths.VAULT}"', '["/../run/evil.py:World"]'))
     command, *options = words
-    refused(curricle(command, run / "config.toml" if command == "run" else run, *options), "id", "is no name")
+    refused(curricle(command, run / "config.toml" if command == "run" else run, *options), "id", "is not a name")
     assert not (run / "owned").exists()
 
 

@@ -253,7 +253,7 @@ SUMS = (ROOT / "examples" / "sums.py").read_text()
         ("return tasks\n", "return tasks[99]\n", "tasks(setting, n=8, seed=1) broke down in SumsSetting"),
         ("return Verdict(", "return right or Verdict(", "gave True; it must return a Verdict"),
         ("len(found) == 1 and int(found[0]) == task.gold", "True", "score() pays for all junk, even '' and "),
-        ('"minus" if "-" in signs', '"less" if "-" in signs', "a task is about 'less', which is none of its skills"),
+        ('"minus" if "-" in signs', '"less" if "-" in signs', "a task is about 'less', which is not one of its skills"),
     ],
 )
 def test_faults_of_a_world_of_tasks_are_named(before, after, words, tmp_path):

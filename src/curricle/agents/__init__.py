@@ -1,1 +1,1 @@
-"""Agents: implementations of `curricle.agent`, one file each."""
+"""Agents: implementations of `curricle.agent`, one file or folder each."""

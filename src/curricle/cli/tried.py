@@ -263,5 +263,5 @@ def _advice_on_keys(world: VectorWorld, actions: gymnasium.Space[Any]) -> list[s
         if not (isinstance(key, str) and len(key) == 1 and pair and isinstance(value[1], str)):
             raise DeclarationError(f"{what}: {form}")
         if not isinstance(value[0], int | np.integer) or not actions.contains(np.int64(value[0])):
-            raise DeclarationError(f"{what}: {value[0]!r} is no action of {actions}; {form}")
+            raise DeclarationError(f"{what}: {value[0]!r} is not an action of {actions}; {form}")
     return [f"the key {QUIT!r} ends the game, so that its action cannot be played"] if QUIT in world.keys else []

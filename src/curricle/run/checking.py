@@ -161,7 +161,7 @@ def _faults(folder: Path, markers: Sequence[Marker], steps: int, data: dict[str,
     for part, name in marker.saved.items():
         path = folder / CHECKPOINTS / name
         if not CHECKPOINT_NAME.fullmatch(name):
-            yield f"{folder / JOURNAL}, line {steps}: {name!r:.60} is no checkpoint of the {part:.60}; {COPY}"
+            yield f"{folder / JOURNAL}, line {steps}: {name!r:.60} is not a checkpoint of the {part:.60}; {COPY}"
         elif not path.is_dir() or path.is_symlink():
             yield (
                 f"{path} is missing, the checkpoint of step {steps}, which is the last of {JOURNAL}; restore the "
@@ -189,7 +189,7 @@ def _differs(folder: Path, name: str, known: Fingerprint, data: dict[str, bytes]
         running.add(data.get(name, b"")[: known.size])
         found = running.fingerprint
     elif not name.startswith(f"{CHECKPOINTS}/") or ".." in Path(name).parts:
-        yield f"{folder / JOURNAL} names {name!r}, which is no file of a run; {COPY}"
+        yield f"{folder / JOURNAL} names {name!r}, which is not a file of a run; {COPY}"
         return
     else:
         try:
@@ -240,7 +240,7 @@ def _offer(folder: Path, markers: Sequence[Marker], data: dict[str, bytes]) -> s
 def refuse_links(folder: Path) -> None:
     """Refuse links and devices where a run has its files: whoever writes through them writes elsewhere."""
     for name in (CONFIG, f"{CONFIG}.new", LOCK, *FINGERPRINTED, *BESIDE):
-        _refuse_other_kind(folder / name, stat.S_ISREG, "plain file")
+        _refuse_other_kind(folder / name, stat.S_ISREG, "regular file")
     for name in FOLDERS:
         _refuse_other_kind(folder / name, stat.S_ISDIR, "folder")
 
@@ -264,7 +264,7 @@ def _refuse_other_kind(path: Path, fits: Any, what: str) -> None:
     except OSError as error:
         raise RunDamaged(f"{path} cannot be read: {error.strerror or error}; {COPY}") from error
     if not fits(mode):
-        raise RunDamaged(f"{path} is no {what}: in a run folder links are not followed; move it away or {COPY}")
+        raise RunDamaged(f"{path} is not a {what}: links in a run folder are not followed; move it away or {COPY}")
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -277,12 +277,12 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def fingerprint(path: Path, longest: int | None = None) -> Fingerprint:
-    """Length and hash of a plain file; one longer than it may be is not read."""
+    """Length and hash of a regular file; one longer than it may be is not read."""
     running = Running()
     try:
         state = path.lstat()
         if not stat.S_ISREG(state.st_mode):
-            raise RunDamaged(f"{path} is no plain file; {COPY}")
+            raise RunDamaged(f"{path} is not a regular file; {COPY}")
         if longest is not None and state.st_size != longest:
             raise RunDamaged(f"{path} has {state.st_size:,} bytes instead of {longest:,}; {COPY}")
         with path.open("rb") as file:

@@ -1,6 +1,6 @@
 """Reading a run folder: for views and everyone else; needs no lock.
 
-A folder may come from anywhere and may be damaged. Files are read only if they are plain files of a bearable size,
+A folder may come from anywhere and may be damaged. Files are read only if they are regular files of a bearable size,
 links are not followed, and whatever cannot be read is one line that names the file, the line and what to do.
 """
 
@@ -53,11 +53,11 @@ def read_config(folder: Path) -> dict[str, Any]:
         if not isinstance(table, Mapping) or not isinstance(table.get("id"), str):
             raise RunDamaged(f"{path} has no [{section}] with an id; {COPY}")
         if not table["id"].isprintable():
-            raise RunDamaged(f"{path}: [{section}] id = {table['id']!a:.200} is no name; {COPY}")
+            raise RunDamaged(f"{path}: [{section}] id = {table['id']!a:.200} is not a name; {COPY}")
     if not isinstance(config.get("schedule"), Mapping):
         raise RunDamaged(f"{path} has no [schedule]; {COPY}")
     if not isinstance(config.get("original", {}), Mapping):
-        raise RunDamaged(f"{path}: [original] is no table; {COPY}")
+        raise RunDamaged(f"{path}: [original] is not a table; {COPY}")
     for name in ("cycles", "final"):
         if type(config["schedule"].get(name)) is not int:
             raise RunDamaged(f"{path}: schedule.{name} is missing or no whole number; {COPY}")
@@ -151,12 +151,12 @@ def whole_lines(path: Path) -> list[bytes]:
 
 
 def read_file(path: Path, longest: int = LONGEST) -> bytes:
-    """The content of a plain file; links, devices and what is far too long are refused."""
+    """The content of a regular file; links, devices and what is far too long are refused."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             state = os.fstat(file.fileno())
             if path.is_symlink() or not stat.S_ISREG(state.st_mode):
-                raise RunDamaged(f"{path} is no plain file; {COPY}")
+                raise RunDamaged(f"{path} is not a regular file; {COPY}")
             if state.st_size > longest:
                 raise RunDamaged(f"{path} has {state.st_size:,} bytes, more than any run writes into it; {COPY}")
             return file.read(longest + 1)

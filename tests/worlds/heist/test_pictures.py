@@ -47,7 +47,7 @@ def test_pictures_are_fetched_once(wheel: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_other_wheels_are_refused(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FetchFailed, match="is no wheel of procgen2"):
+    with pytest.raises(FetchFailed, match="is not a wheel of procgen2"):
         fetch.get(str(tmp_path / "nothing.whl"))
     monkeypatch.setattr(fetch, "SHA256", "0")
     with pytest.raises(FetchFailed, match="are not those of procgen2"):

