@@ -37,6 +37,10 @@ class Agent(ABC):
         self.options = options or self.Options()
         self.seed = seed
 
+    def ready(self) -> None:
+        """Raise an error if something that a new run needs is missing or wrong, such as a file that options name."""
+        return
+
     @abstractmethod
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Train in all designs side by side for about `budget` units; draw only from generators of this seed.

@@ -257,6 +257,7 @@ def start(config: Config, folder: Path | str, watcher: Watcher | None = None) ->
     with _leading(config):
         world, designer, agent = _build(config)
         designer.ready()  # what cannot be built, or begin, leaves no folder behind
+        agent.ready()
         config.log.ready()
         if config.begin:
             _load(agent, Path(config.begin))

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, JsonValue
 
 from curricle.agent import Agent, Report
-from curricle.agents.grpo import sharding
-from curricle.agents.grpo.imitation import imitate
+from curricle.agents.grpo import demonstrations, sharding
+from curricle.agents.grpo.demonstrations import Demonstrations
+from curricle.agents.grpo.imitation import imitate, solve_all
 from curricle.agents.grpo.options import LearningOptions, check_settings, check_version
 from curricle.agents.grpo.rollouts import FAULTS, NO_DESIGN, Attempt, Counts, DesignTask, roll_out
 from curricle.errors import AgentError, needed
@@ -33,6 +34,7 @@ from curricle.llm.generate.sampling import Kind, Reply, Sampler
 from curricle.llm.models.export import publish
 from curricle.llm.models.layers import original_attention
 from curricle.llm.models.model import CausalModel
+from curricle.llm.models.regression import Example
 from curricle.records import Design, FrozenMap, Outcome, Task
 from curricle.scale import ranks
 from curricle.seeds import derive, generator
@@ -66,6 +68,9 @@ class GRPOOptions(LearningOptions):
         strict=False,
         description="Settings whose solved tasks are imitated, equally many of each; none: the original.",
     )
+    demonstrations: str = Field(
+        "", description="File of JSON lines with solved tasks that are imitated instead of the world's own solutions."
+    )
     imitation_learning_rate: float = Field(0.0, ge=0, description="Learning rate of imitation; 0: as in practice.")
     max_turns: int = Field(16, ge=1, description="Most turns of the agent in one attempt, where a world answers back.")
     replay_share: float = Field(0.0, ge=0, le=1, description="Share of tasks drawn from the pool of earlier ones.")
@@ -97,6 +102,11 @@ class GRPO(Agent):
         self.task_world = world
         o = self.options
         sharding.check(o, o.imitation_updates)
+        if o.demonstrations and o.imitation_settings:
+            raise AgentError(
+                f"demonstrations = {o.demonstrations!r} and imitation_settings are both given, but each alone says "
+                "what is imitated; leave one out (imitation_settings = [] where the world suggests some)"
+            )
         check_version()
         check_settings(o.trl, o.sampler == "trl")
         self.agent_number = ranks.register_agent()
@@ -112,7 +122,9 @@ class GRPO(Agent):
         kind: Kind = "auto" if o.sampler == "trl" else o.sampler
         self.sampler = Sampler(self.causal, kind, o.sample_batch)
         self.pool: dict[str, pools.Row] = {}
-        self.imitated = 0  # updates by imitation so far
+        self.imitated = 0  # updates by imitation so far,
+        self._imitated_hash = ""  # and the SHA-256 of the file that they were made from, if any
+        self._demonstrations: Demonstrations | None = None
         self._designs_key = 0  # which designs were practised last,
         self._turns_taken = 0  # and how many tasks were drawn from them
         self._practice_seed = 0
@@ -133,11 +145,21 @@ class GRPO(Agent):
 
     # -- practice ------------------------------------------------------------------------------------------------------
 
+    def ready(self) -> None:
+        """Check all demonstrations before a run begins."""
+        o = self.options
+        if o.demonstrations and o.imitation_updates:
+            self._read_demonstrations()
+        elif o.demonstrations:
+            self._warn_once("demonstrations", f"imitation_updates = 0, so {o.demonstrations!r} is not imitated")
+
     def practise(self, designs: Sequence[Design], budget: int, *, seed: int, report: Report) -> list[Outcome]:
         """Make as many whole updates as cover the budget."""
         arguments = {"designs": list(designs), "budget": budget, "seed": seed, "report": _ignore}
         ranks.call_followers(self.agent_number, "practise", **arguments)
         self._imitate(report)
+        if self.options.demonstrations and self._demonstrations is None:  # imitation was over before it was resumed
+            demonstrations.refuse_change(self.options.demonstrations, self._imitated_hash)
         self._practice_seed = seed
         self._rollouts = 0
         rows = self.options.rollouts_per_update
@@ -217,8 +239,7 @@ class GRPO(Agent):
         (group,) = self.causal.optimizer.param_groups
         group["lr"] = o.imitation_learning_rate or o.learning_rate
         while self.imitated < o.imitation_updates:
-            tasks = self._solved_tasks()
-            loss = imitate(self.task_world, tasks, self.causal, o.max_tokens, o.max_turns, o.microbatch_size)
+            loss = imitate(self.causal, self._solved_examples(), o.microbatch_size)
             self.imitated += 1
             report(0, {"practice/imitation_updates": float(self.imitated), "practice/imitation_loss": loss})
         group["lr"] = o.learning_rate
@@ -226,8 +247,25 @@ class GRPO(Agent):
         if ranks.count() > 1:
             self.causal.restore(self.causal.arrays(), Path())
 
+    def _solved_examples(self) -> list[Example]:
+        """The solved tasks that the next update imitates: from the file, or by the world's own solutions."""
+        o = self.options
+        if o.demonstrations:
+            return self._read_demonstrations().draw(self.seed, self.imitated, o.imitation_tasks)
+        return solve_all(self.task_world, self._solved_tasks(), self.causal, o.max_tokens, o.max_turns)
+
+    def _read_demonstrations(self) -> Demonstrations:
+        """Read the file when it is first needed; it must be the one that was imitated before, if any was."""
+        if self._demonstrations is None:
+            o = self.options
+            found = demonstrations.load(o.demonstrations, self.task_world, self.causal, o.max_tokens, o.max_turns)
+            demonstrations.refuse_other(o.demonstrations, found.sha256, self._imitated_hash)
+            self._imitated_hash = found.sha256
+            self._demonstrations = found
+        return self._demonstrations
+
     def _solved_tasks(self) -> list[Task]:
-        """The tasks whose solutions the next update imitates, equally many of each setting."""
+        """The tasks whose solutions by the world the next update imitates, equally many of each setting."""
         o = self.options
         if not o.imitation_settings:
             original = self.task_world.setting(self.task_world.unaltered().setting)
@@ -334,6 +372,7 @@ class GRPO(Agent):
             "model": self.options.model,
             "warmed": self.imitated,
             "turn": [self._designs_key, self._turns_taken],
+            **({"demonstrations": self._imitated_hash} if self._imitated_hash else {}),
         }
         checkpoint.write(folder, arrays, state)
         pools.write(folder / pools.TRAIN, list(self.pool.values()))
@@ -348,8 +387,9 @@ class GRPO(Agent):
         arrays, state = checkpoint.read(folder) if ranks.number() == 0 else ({}, {})
         self.causal.restore(arrays, folder)
         key, turns = state.get("turn", (0, 0))
-        counters = (int(state.get("warmed", 0)), int(key), int(turns))
-        self.imitated, self._designs_key, self._turns_taken = ranks.broadcast(counters)
+        self._demonstrations = None  # the file has to be the one that this checkpoint imitated
+        counters = (int(state.get("warmed", 0)), str(state.get("demonstrations", "")), int(key), int(turns))
+        self.imitated, self._imitated_hash, self._designs_key, self._turns_taken = ranks.broadcast(counters)
         if ranks.number() == 0:
             rows = pools.read(folder / pools.TRAIN)
             # a checkpoint of another world may be begun from; its tasks could not be judged here
