@@ -25,12 +25,16 @@ from curricle.cli.shell import (
     write_text,
 )
 from curricle.designer import OfOptions
+from curricle.errors import UsageError
 from curricle.loop import evaluate_agent
 from curricle.run import CONFIG, is_run, shown
 from curricle.run import trust as trust_rule
 from curricle.run import verify as check_folder
 from curricle.scale import ranks
 from curricle.tracking.watcher import Watcher
+
+EXPORTS = {"model": "agent", "hf": "dataset"}
+"""What `export` writes, and the folder that gets it unless another one is named."""
 
 
 @dataclass(frozen=True)
@@ -153,16 +157,35 @@ def compare(
 @app.command()
 def export(
     folder: Run,
-    path: Annotated[Path, typer.Option("--out", help="A new folder for it.")] = Path("agent"),
+    path: Annotated[
+        Path | None, typer.Option("--out", help="A new folder for it (default: agent, or dataset for hf).")
+    ] = None,
+    kind: Annotated[
+        str, typer.Option("--as", metavar="model|hf", help="model: the agent; hf: the designs, as a dataset.")
+    ] = "model",
     merged: Annotated[bool, typer.Option(help="A language model and its adapter as one.")] = False,
     trust: Trust = False,
 ) -> None:
     """Write the agent of a run into a folder of its own; `eval`, `film` and `play --agent` take it like a run.
 
-    Of a language model there is also a folder `model`, for PEFT, transformers or vLLM.
+    Of a language model there is also a folder `model`, for PEFT, transformers or vLLM. With `--as hf` it is the designs
+    of the run instead, as a dataset that Hugging Face's `datasets` loads.
     """
-    config.export(folder, path, merged, trust)
-    print_result(path)
+    out_folder = path or Path(EXPORTS.get(kind, ""))
+    if kind not in EXPORTS:
+        raise UsageError(f"--as {kind!r} is not known; write one of: {', '.join(EXPORTS)}")
+    if kind == "model":
+        config.export(folder, out_folder, merged, trust)
+    elif merged:
+        raise UsageError("--merged is for a model; leave it out, or leave --as hf out")
+    else:
+        from curricle.views.dataset import export_dataset
+
+        with shown(folder):
+            notes = export_dataset(folder, out_folder, trust)
+        for note in notes:
+            print_message(f"note: {note}")
+    print_result(out_folder)
 
 
 @app.command("eval")

@@ -33,7 +33,7 @@ def designs_table(folder: Path | str, cycle: int | None = None) -> Table:
     """One row a design, of all cycles or of one; equal designs of a cycle are put together."""
     folder = Path(folder)
     config = read_config(folder)
-    found = _together(_with_waiting(folder))
+    found = _together(designs_so_far(folder))
     own = config["designer"]["id"]
     cycles = sorted({at for at, _ in found})
     if not found:
@@ -55,7 +55,7 @@ def designs_table(folder: Path | str, cycle: int | None = None) -> Table:
     return shown
 
 
-def _with_waiting(folder: Path) -> list[tuple[int, Outcome]]:
+def designs_so_far(folder: Path) -> list[tuple[int, Outcome]]:
     """All designs; those that no practice has tried so far come with no attempts."""
     done = designs(folder)
     practised = {step.cycle for step, _ in read_records(folder, Outcome)}

@@ -148,7 +148,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, monkeypatch):
     agent("shown.jsonl").ready()
     with pytest.raises(AgentError, match="cannot be read: Is a directory"):
         agent(str(tmp_path)).ready()
-    with pytest.raises(AgentError, match="is not a plain file"):
+    with pytest.raises(AgentError, match="is not a regular file"):
         agent(os.devnull).ready()
     with pytest.raises(AgentError, match="holds no line"):
         agent(written(tmp_path)).ready()

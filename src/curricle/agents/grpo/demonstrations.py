@@ -103,13 +103,13 @@ def refuse_other(path: str, now: str, before: str) -> None:
 
 
 def _read(path: str) -> bytes:
-    """Return the content of a plain file of a bearable size."""
+    """Return the content of a regular file of a bearable size."""
     what = f"demonstrations = {path!r}"
     try:
         place = Path(path).expanduser()
         with os.fdopen(os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise AgentError(f"{what} is not a plain file; name a file of JSON lines")
+                raise AgentError(f"{what} is not a regular file; name a file of JSON lines")
             data = file.read(LONGEST + 1)
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error
