@@ -21,7 +21,7 @@ from curricle import config
 from curricle.agents.grpo import GRPO, GRPOOptions
 from curricle.errors import AgentError
 from curricle.llm.generate.sampling import Reply
-from curricle.llm.models.model import whole
+from curricle.llm.models.model import CHECKPOINT_WRAPPER, whole
 from curricle.records import Message
 from curricle.scale import ranks
 
@@ -29,6 +29,10 @@ WARM = ["helpers.process_ranks", "trl.trainer.grpo_trainer", "peft", "datasets",
 PATIENCE = 300
 WORDS = ["aye", "b", "cat", "on and on", "zoo", "d", "e", "", "fog", "aye", "h", "i", "bee", "k", "cat", "m"]
 """What is said in answer to the rows of an update; first letters decide what is right."""
+
+
+KEPT_WHOLE = [0]
+"""How many microbatches left a gradient that is summed over the ranks only later; FSDP keeps it whole until then."""
 
 
 class Scripted(GRPO):
@@ -64,6 +68,8 @@ class Scripted(GRPO):
         held = sum((m.to_local() if hasattr(m, "to_local") else m).numel() for m in moments)
         safetensors.numpy.save_file(found, Path(folder) / f"own-{ranks.number()}.safetensors")
         (Path(folder) / f"held-{ranks.number()}").write_text(str(held))
+        recomputed = sum(f"{name}.".endswith(CHECKPOINT_WRAPPER) for name, _ in self.causal.model.named_modules())
+        (Path(folder) / f"manner-{ranks.number()}").write_text(f"{recomputed} {KEPT_WHOLE[0]}")
 
 
 class Uneven(Pick):
@@ -161,11 +167,24 @@ def whole_run(about, folder):
     config.start(config.resolve(about["run"]), folder / "run")
 
 
+def count_whole_gradients():
+    from accelerate import Accelerator
+
+    waits = Accelerator.no_sync
+
+    def counted(self, model):
+        KEPT_WHOLE[0] += 1
+        return waits(self, model)
+
+    Accelerator.no_sync = counted
+
+
 def rank(number, count, port, work, about, folder):
     """What one process does: lead the others through some work, or follow."""
     torch.set_num_threads(1)
     gc.freeze()  # a trainer collects garbage each time it trains: what was warm before is none, and stays shared
     on_cpus.allow(fsdp=work is not refused)
+    count_whole_gradients()
     if count > 1:
         where = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": count, "MASTER_PORT": port}
         where |= {"OMP_NUM_THREADS": 1, "MASTER_ADDR": "127.0.0.1"}  # unsaid, accelerate takes all cores for each

@@ -43,9 +43,21 @@ def tiny(spread: float = 0.02, curt: bool = False) -> str:
     return folder
 
 
-def make(folder: Path, width: int = 32, spread: float = 0.02, curt: bool = False) -> None:
+@functools.cache
+def tiny_qwen() -> str:
+    """The folder of a tiny model with the architecture of Qwen2.5-7B: biases, a head of its own, several layers."""
+    skip_without("llm")
+
+    torch.set_num_threads(1)
+    folder = tempfile.mkdtemp(prefix="curricle-tiny-")
+    atexit.register(shutil.rmtree, folder, True)
+    make(Path(folder), spread=0.3, qwen=True)
+    return folder
+
+
+def make(folder: Path, width: int = 32, spread: float = 0.02, curt: bool = False, qwen: bool = False) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
     plain = Tokenizer(models.BPE())
     plain.pre_tokenizer, plain.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -57,23 +69,24 @@ def make(folder: Path, width: int = 32, spread: float = 0.02, curt: bool = False
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|start|>"]})
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
-    config = LlamaConfig(
+    kind_of_config, kind_of_model = (Qwen2Config, Qwen2ForCausalLM) if qwen else (LlamaConfig, LlamaForCausalLM)
+    config = kind_of_config(
         vocab_size=len(tokenizer),
         hidden_size=width,
         intermediate_size=2 * width,
-        num_hidden_layers=1,
+        num_hidden_layers=2 if qwen else 1,
         num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=8192,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
-        tie_word_embeddings=True,
+        tie_word_embeddings=not qwen,
         initializer_range=spread,
     )
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        model = LlamaForCausalLM(config)
+        model = kind_of_model(config)
     if curt:
         model.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(0, len(tokenizer), 3)]
     model.save_pretrained(folder)
