@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from curricle import __version__
 from curricle.records import Scores
 from curricle.run import read_environment, read_records
+from curricle.tracking.environment import packages
 from curricle.views.table import finished
 
 DESIGNS = "designs"
@@ -103,7 +103,7 @@ def _facts(folder: Path, config: Mapping[str, Any]) -> dict[str, object]:
     designer = config["designer"]
     inner = designer.get("of_options", {})
     environments = read_environment(folder)
-    packages = environments[-1].get("packages") if environments else None
+    known = environments[-1].get("packages") if environments else None
     scores = read_records(folder, Scores)
     facts = {
         "world": _last(config["world"]["id"]),
@@ -116,8 +116,8 @@ def _facts(folder: Path, config: Mapping[str, Any]) -> dict[str, object]:
         "seed": config["seed"],
         "cycles": config["schedule"]["cycles"],
         "finished": "yes" if finished(config, scores) else "no",
-        "Curricle of the run": packages.get("curricle", "") if isinstance(packages, Mapping) else "",
-        "Curricle of this export": __version__,
+        "Curricle of the run": known.get("curricle", "") if isinstance(known, Mapping) else "",
+        "Curricle of this export": packages().get("curricle", ""),
     }
     return {name: value for name, value in facts.items() if value != ""}
 
