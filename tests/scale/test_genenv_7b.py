@@ -117,6 +117,10 @@ def test_the_files_differ_in_nothing_but_what_adapters_need():
     one, other = flat(WHOLE), flat(ADAPTERS)
     different = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
     both = {f"{player}.{name}" for player in ("agent", "designer") for name in ("lora", "learning_rate")}
+    small = config.load(str(ROOT / "configs" / "genenv-small.toml"))
+    for name in both:
+        player, _, option = name.partition(".")
+        assert other[name] == small[player][option]
     assert different == both | {"agent.trl", "designer.spread_over_gpus", "schedule.save_every"}
 
 
