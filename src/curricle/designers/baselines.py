@@ -5,6 +5,7 @@ The last three work on the designs of another designer, which the option `of` na
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -109,7 +110,7 @@ class StoredDesigns(DesignerWrapper):
 class FixedOptions(OfOptions):
     """Options of fixed."""
 
-    variations: int = Field(
+    variations: float = Field(
         0,
         ge=0,
         description="Designs to make for each seed task of the first cycle, or, without seed tasks, for each design of "
@@ -128,7 +129,7 @@ class Fixed(StoredDesigns):
         """Ask once, then repeat. Where there are more designs than a cycle takes, each cycle uses the next ones."""
         if not self.designs:
             seed_tasks = len(brief.examples)
-            wanted = self.options.variations * (seed_tasks or n)
+            wanted = math.ceil(self.options.variations * (seed_tasks or n))
             self.designs = self.inner.propose(brief, wanted or n, context)
         count = len(self.designs)
         if count <= n:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from curricle.errors import ValueRefused, WorldError
@@ -15,27 +16,40 @@ def said(text):
     return [Message(role="assistant", content=text)]
 
 
-def test_results_are_the_last_digits_of_every_step():
+def test_results_are_taken_modulo_eight_after_every_step():
     world = Chains()
-    (task,) = world.tasks(world.setting({"level": 6}), 1, 3)
-    *steps, digit = task.id.split()
+    (task,) = world.tasks(world.setting({"level": 5}), 1, 3)
+    signs, numbers, digit = task.id.split()
     result = int(digit)
     results = []
-    for step in steps:
-        number = int(step[1:])
+    for sign, number in zip(signs, map(int, numbers), strict=True):
         rules = {
-            "+": (result + number) % 10,
-            "-": (result - number) % 10,
+            "+": (result + number) % 8,
+            "-": (result - number) % 8,
             "~": abs(result - number),
-            "*": result * number % 10,
+            "*": result * number % 8,
             "^": max(result, number),
-            "v": min(result, number),
         }
-        result = rules[step[0]]
+        result = rules[sign]
         results.append(result)
     assert task.gold == results
-    assert world.solution(task) == [", ".join(map(str, results))]
+    assert world.solution(task) == ["".join(map(str, results))]
     assert world.judge(task, said(world.solution(task)[0])).reward == 1.0
+
+
+def test_the_example_of_the_guide_is_answered_as_it_says():
+    task = chains.read_chain(chains.EXAMPLE)
+    assert Chains().judge(task, said(chains.ANSWER)).reward == 1.0
+    assert chains.EXAMPLE in Chains.guide
+
+
+def test_any_digit_will_do_for_a_dot():
+    world = Chains()
+    (task,) = world.tasks(world.setting({"level": 2}), 1, 3)
+    start = "".join(map(str, task.gold))
+    for filling in ("000", "123", "777"):
+        assert world.judge(task, said(start + filling)).reward == 1.0
+    assert world.judge(task, said(start)).reward == 0.0
 
 
 @pytest.mark.parametrize("level", range(1, LEVELS + 1))
@@ -56,7 +70,7 @@ def test_rows_are_equally_long_up_to_the_original():
     assert len(lengths) == 1
 
 
-@pytest.mark.parametrize("answer", ["", "7", "7 1", "junk", "7, 1, 1, 1", "a, b, c", "7,1,1", "\u0667, \u0661, \u0661"])
+@pytest.mark.parametrize("answer", ["", "7", "720", "junk!", "720000", "72 00", "7,2,0", "8" * 5, "\u0667" * 5])
 def test_only_a_list_with_every_result_counts(answer):
     world = Chains(ChainsOptions(partial=0.5))
     (task,) = world.tasks(world.setting({"level": 3}), 1, 3)
@@ -68,10 +82,11 @@ def test_partial_reward_pays_for_right_results_and_shows_no_skill():
     world = Chains(ChainsOptions(partial=0.5))
     (task,) = world.tasks(world.setting({"level": 4}), 1, 3)
     gold: Any = task.gold
-    wrong = [*gold[:3], (gold[3] + 1) % 10]
-    verdict = world.judge(task, said(", ".join(map(str, wrong))))
+    wrong = [*gold[:3], (gold[3] + 1) % 8, 0]
+    verdict = world.judge(task, said("".join(map(str, wrong))))
     assert verdict.reward == pytest.approx(0.5 * 3 / 4) and verdict.skills == ()
-    assert Chains().judge(task, said(", ".join(map(str, wrong)))).reward == 0.0
+    assert Chains().judge(task, said("".join(map(str, wrong)))).reward == 0.0
+    assert world.judge(task, said("junk")).reward == 0.0
 
 
 def test_no_chain_is_on_both_sides():
@@ -95,6 +110,62 @@ def test_a_limited_base_gives_the_same_tasks_to_practice_alone():
 def test_the_headline_is_success_at_the_level_of_the_original():
     world = Chains(original=Chains.Setting(level=3))
     assert world.headline({"level_3": 0.25, "level_1": 1.0}) == 25.0
+
+
+def test_tests_may_have_all_levels_and_the_headline_is_still_that_of_the_original():
+    world = Chains(ChainsOptions(tested="all"))
+    skills = [task.skill for task in world.tasks(world.original, 10, for_test(0))]
+    assert skills == [f"level_{1 + i % LEVELS}" for i in range(10)]
+    practised = world.tasks(world.original, 10, 0)
+    assert {task.skill for task in practised} == {f"level_{LEVELS}"}
+    assert world.headline({"level_1": 1.0, "level_5": 0.5}) == 50.0
+
+
+@pytest.mark.parametrize("level", range(1, LEVELS + 1))
+def test_a_chain_written_step_by_step_is_sound(level):
+    """What `follows` offers, until it says that nothing more may come, is always a chain of some level."""
+    rng = np.random.default_rng(level)
+    for _ in range(50):
+        text = ""
+        while "" not in (pieces := chains.ChainsSetting.follows("task", text)):
+            text += pieces[int(rng.integers(len(pieces)))]
+        assert chains.read_chain(text.strip()).id == text.strip()
+    assert chains.ChainsSetting.follows("level", "") is None
+
+
+def test_a_written_chain_is_practised_as_it_is_and_only_outside_tests():
+    world = Chains()
+    held_out = next(task.id for task in world.tasks(world.setting({"level": 4}), 1, for_test(0)))
+    with pytest.raises(ValueRefused, match="kept for tests"):
+        world.setting({"task": held_out})
+    (own,) = world.tasks(world.setting({"level": 2}), 1, 0)
+    tasks = world.tasks(world.setting({"task": own.id}), 3, 5)
+    assert [task.id for task in tasks] == [own.id] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("+~... 45... 3", "signs"),
+        ("..... ..... 3", "signs"),
+        ("+-~.. 450.. 3", "a number from 1 to 7"),
+        ("+-~.. 4523. 3", "a number from 1 to 7"),
+        ("+-~.. 452.. 9", "digit to start from"),
+        ("+-~.. 452..", "digit to start from"),
+        ("+-~.. 452.. 3 1", "at most 13 characters"),
+        ("junk", "signs"),
+    ],
+)
+def test_a_chain_that_is_not_sound_is_refused_with_its_fault(text, message):
+    with pytest.raises(ValueRefused, match=message):
+        Chains().setting({"task": text})
+
+
+def test_seed_tasks_are_of_every_level():
+    world = Chains(ChainsOptions(examples=2))
+    found = [chains.read_chain(str(values["task"])).skill for values in world.examples(1)]
+    assert found == [f"level_{level}" for level in range(1, LEVELS + 1) for _ in range(2)]
+    assert world.examples(1) == world.examples(1) != world.examples(2)
 
 
 @pytest.mark.parametrize(("knob", "value"), [("level", 0), ("level", LEVELS + 1), ("level", "top")])

@@ -11,6 +11,7 @@ Any Hugging Face causal model, all weights or a LoRA adapter. The attempts that 
 A task from the pool (`replay_share`) is practised and paid for, but counts for no design.
 """
 
+import gc
 import itertools
 import json
 import logging
@@ -141,6 +142,7 @@ class GRPO(Agent):
         from curricle.agents.grpo.trainer import GRPOTrainer
 
         self._trainer = GRPOTrainer(self.causal, self.options, self._roll_out)
+        gc.freeze()  # the trainer collects garbage at each practice; all modules imported so far need no look
         return self._trainer
 
     # -- practice ------------------------------------------------------------------------------------------------------

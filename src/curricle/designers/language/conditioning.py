@@ -30,11 +30,19 @@ class Request:
 
 
 def requests(
-    brief: Brief, n: int, form: Form, alpha: float, aims: bool, rng: np.random.Generator, stuck: bool = False
+    brief: Brief,
+    n: int,
+    form: Form,
+    alpha: float,
+    aims: bool,
+    rng: np.random.Generator,
+    stuck: bool = False,
+    short: bool = False,
 ) -> list[Request]:
     """Make n requests: seed tasks and aims take turns, in an order drawn anew each cycle.
 
-    With `stuck` they say that the last texts taught nothing, so that the next ones may differ.
+    With `stuck` they say that the last texts taught nothing, so that the next ones may differ. `short` ones are for
+    models that read letter by letter: they have the seed task and the numbers, and no sentences.
     """
     skills: list[str | None] = [None]
     if aims:
@@ -49,7 +57,10 @@ def requests(
             example = order_of_examples[number % len(order_of_examples)]
             seed_task = brief.examples[example]
             group = f"{brief.cycle}/{example}"
-        text = _text(brief, form, aim, seed_task, alpha, stuck)
+        if short:
+            text = _short_text(brief, form, aim, seed_task, alpha)
+        else:
+            text = _text(brief, form, aim, seed_task, alpha, stuck)
         made.append(Request((Message(role="user", content=text),), group, aim, seed_task))
     return made
 
@@ -92,6 +103,19 @@ def _wanted_change(rate: float, alpha: float) -> str:
     if abs(rate - alpha) <= CLOSE_TO_ALPHA:
         return "about as hard"
     return "harder" if rate > alpha else "easier"
+
+
+def _short_text(brief: Brief, form: Form, aim: str | None, seed_task: Values | None, alpha: float) -> str:
+    """Return the seed task, the aim, and how often the agent succeeded and should."""
+    lines = list[str]()
+    if seed_task is not None:
+        lines.append(form.write({**brief.original, **seed_task}).strip())
+    if aim is not None:
+        lines.append(aim)
+    rate = success(brief, aim)
+    now = "" if rate is None else f"{rate:.0%} "
+    lines.append(f"{now}> {alpha:.0%}")
+    return "\n".join(lines)
 
 
 def _shortened(guide: str) -> str:

@@ -17,7 +17,6 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +70,7 @@ class Language(Designer):
         self.form = Form(writable, self.causal.tokenizer, self.causal.ends, optional, setting.follows)
         self.rows: list[pools.Row] = []  # the pool
         self.pending: list[int] = []  # the row of each design that waits for its outcome, or FALLBACK
+        self.waiting: list[int] = []  # rows to learn from, until there are `min_batch`
         self.history: list[reward.Point] = []
         self.stuck = 0  # cycles that taught nothing since the policy itself last wrote something that did
         self.shown: dict[str, None] = {}  # texts that requests have shown so far, in order
@@ -114,7 +114,13 @@ class Language(Designer):
         if o.text == "off":  # seed tasks are texts, so there is nothing to vary
             brief = brief.model_copy(update={"examples": ()})
         candidates = int(np.ceil(n * o.oversample))
-        return requests(brief, candidates, self.form, o.alpha, o.aim == "skill", rng, stuck=bool(self.stuck))
+        return self._conditioned(brief, candidates, rng)
+
+    def _conditioned(self, brief: Brief, n: int, rng: np.random.Generator) -> list[Request]:
+        """Make n requests as the options say."""
+        o = self.options
+        stuck = bool(self.stuck)
+        return requests(brief, n, self.form, o.alpha, o.aim == "skill", rng, stuck, short=o.requests == "short")
 
     def _write_round(self, brief: Brief, round: int, wanted: int, copies: Copies) -> list[Design]:
         """Write one round of candidates, each of which becomes a row; returns those that can be used."""
@@ -134,27 +140,36 @@ class Language(Designer):
         return designs
 
     def _write(self, made: Sequence[Request], seed: int) -> list[Writer]:
-        """Write a reply to each request; while nothing teaches, every second one by the initial model."""
+        """Write a reply to each request; the initial model writes some of them."""
         o = self.options
         prompts = [self.causal.render_prompt(request.prompt) for request in made]
-        if not self._exploration(1):
+        factors = [self._exploration(number) for number in range(len(made))]
+        if not any(factors):
             self.sampler.refresh()
             return write(self.sampler, self.form, prompts, o.max_text_tokens, o.temperature, seed)
         writers = dict[int, Writer]()
-        for half in (0, 1):
-            self.sampler.refresh(initial=bool(half))
-            temperature = o.temperature * (self._exploration(half) or 1.0)
-            half_seed = derive(seed, "half", half)
-            written = write(self.sampler, self.form, prompts[half::2], o.max_text_tokens, temperature, half_seed)
-            writers |= dict(zip(range(half, len(made), 2), written, strict=True))
+        for by_initial in (False, True):
+            numbers = [number for number, factor in enumerate(factors) if bool(factor) == by_initial]
+            self.sampler.refresh(initial=by_initial)
+            temperature = o.temperature * (max(factors) if by_initial else 1.0)
+            own_seed = derive(seed, "half", int(by_initial))
+            own_prompts = [prompts[number] for number in numbers]
+            written = write(self.sampler, self.form, own_prompts, o.max_text_tokens, temperature, own_seed)
+            writers |= dict(zip(numbers, written, strict=True))
         return [writers[number] for number in range(len(made))]
 
     def _exploration(self, number: int) -> float:
         """Return the factor on the temperature where the initial model writes a candidate; 0: the policy writes it.
 
-        A policy that always writes the same goes on to do so at any temperature that leaves texts readable.
+        While nothing teaches, it writes every second one: a policy that always writes the same goes on to do so at any
+        temperature that leaves texts readable. Otherwise it writes its share, so that what the agent could not do
+        lately is tried again.
         """
-        return min(float(self.stuck), self.options.explore) if number % 2 else 0.0
+        o = self.options
+        factor = min(float(self.stuck), o.explore)
+        share = 0.5 if factor else o.initial_share
+        is_explored = int((number + 1) * share) > int(number * share)
+        return (factor or 1.0) if is_explored else 0.0
 
     def _to_design(
         self, request: Request, writer: Writer, brief: Brief, copies: Copies
@@ -176,11 +191,13 @@ class Language(Designer):
         return Design(setting=values, aim=request.aim, why=f"written for {request.group}"), "", ""
 
     def _earlier_texts(self, brief: Brief) -> Copies:
-        """Return what a new text may not copy: texts that any request has shown, and those of all earlier designs."""
+        """Return what a new text may not copy: texts that any request has shown, and those of earlier designs."""
         self.shown |= dict.fromkeys(shown_texts(self.setting, brief))
         texts = list(self.shown)
+        first_cycle = brief.cycle - (self.options.copy_cycles or brief.cycle)
         for row in self.rows:
-            if not row.info["fault"] and isinstance(row.truth, dict):
+            counts = not row.info["fault"] and row.info["cycle"] >= first_cycle
+            if counts and isinstance(row.truth, dict):
                 texts += written_texts(self.setting, row.truth, brief.original)
         return Copies(self.options.copy_threshold, texts=texts)
 
@@ -251,18 +268,12 @@ class Language(Designer):
         """
         o = self.options
         rng = generator(self.seed, "warm")
-        count = len(brief.examples)
-        made = requests(brief, count**2, self.form, o.alpha, o.aim == "skill", rng)
-        answers = [self._example(made[0].prompt, {**brief.original, **example}, 1.0) for example in brief.examples]
-        prompts = list[list[tuple[Message, ...]]]()  # that show other seed tasks, of each seed task
-        for number, example in enumerate(brief.examples):
-            its_requests = made[number * count : (number + 1) * count]
-            prompts.append([request.prompt for request in its_requests if request.seed_task != example])
+        replies = [self._reply({**brief.original, **example}) for example in brief.examples]
         for number in range(1, o.imitation_passes + 1):
             drawn = list[Example]()
-            for answer, its_prompts in zip(answers, prompts, strict=True):
-                for i in rng.permutation(len(its_prompts))[:REQUESTS_PER_EXAMPLE]:
-                    drawn.append(replace(answer, prompt=self.causal.render_prompt(its_prompts[i])))
+            for own, (reply, mask) in enumerate(replies):
+                for prompt in self._prompts_of_others(brief, own, rng):
+                    drawn.append(Example(self.causal.render_prompt(prompt), reply, 1.0, mask))
             losses = list[float]()
             order = rng.permutation(len(drawn))
             for start in range(0, len(order), o.batch_size):
@@ -272,6 +283,16 @@ class Language(Designer):
             context.report({"design/imitation_passes": float(number), "design/imitation_loss": loss})
             LOG.info("%s: pass %d of %d over the seed tasks, loss %.3g", self.id, number, o.imitation_passes, loss)
         self.causal.make_initial()
+
+    def _prompts_of_others(self, brief: Brief, own: int, rng: np.random.Generator) -> list[tuple[Message, ...]]:
+        """Return prompts of a few requests that show another seed task than the one with the number `own`."""
+        others = [int(i) for i in rng.permutation(len(brief.examples)) if brief.examples[int(i)] != brief.examples[own]]
+        prompts = list[tuple[Message, ...]]()
+        for other in others[:REQUESTS_PER_EXAMPLE]:
+            shown = brief.model_copy(update={"examples": (brief.examples[other],)})
+            (request,) = self._conditioned(shown, 1, rng)
+            prompts.append(request.prompt)
+        return prompts
 
     # -- step 4: learn -------------------------------------------------------------------------------------------------
 
@@ -357,8 +378,17 @@ class Language(Designer):
                 self.rows[at] = row.model_copy(update={"weight": weight})
 
     def _train(self, kept: Sequence[int], tried: int, cycle: int) -> dict[str, float]:
-        """Pass over the kept records and some old ones; where none is kept, over old ones alone."""
+        """Pass over the kept records and some old ones; where none is kept, over old ones alone.
+
+        Fewer kept records than `min_batch` wait for those of later cycles: Adam's step from two records is as long as
+        that from a hundred, and so would teach the policy these two by heart.
+        """
         o = self.options
+        self.waiting += kept
+        if kept and len(self.waiting) < o.min_batch:
+            return {"updates": 0.0, "waiting": float(len(self.waiting))}
+        kept = [row for row in dict.fromkeys(self.waiting) if self.rows[row].weight > 0]
+        self.waiting = []
         rng = generator(self.seed, "train", cycle)
         old = list[int]()
         candidates = [i for i, row in enumerate(self.rows) if row.weight > 0 and i not in set(kept)]
@@ -379,8 +409,13 @@ class Language(Designer):
         return means | {"updates": float(len(updates))}
 
     def _example(self, prompt: Sequence[Message], values: Any, weight: float) -> Example:
+        reply, mask = self._reply(values)
+        return Example(self.causal.render_prompt(prompt), reply, weight, mask)
+
+    def _reply(self, values: Any) -> tuple[list[int], list[int]]:
+        """Return a setting as the reply that would have said it, and which of its tokens the policy chose."""
         reply = self.form.tokens(values)
-        return Example(self.causal.render_prompt(prompt), reply, weight, self.form.choice_mask(reply))
+        return reply, self.form.choice_mask(reply)
 
     def _count_stuck(self, mine: Sequence[tuple[int, Outcome]], weights: reward.Floats, any_kept: bool) -> None:
         """Count a cycle that taught nothing; begin anew where the policy itself wrote one of the best designs."""
@@ -413,6 +448,7 @@ class Language(Designer):
             "pending": list(self.pending),
             "history": [list(point) for point in self.history],
             "stuck": self.stuck,
+            "waiting": list(self.waiting),
             "shown": list(self.shown),
         }
         checkpoint.write(folder, self.causal.arrays(), state)
@@ -427,6 +463,7 @@ class Language(Designer):
             self.pending = [int(row) for row in state["pending"]]
             self.history = [(float(p), float(score)) for p, score in state["history"]]
             self.stuck = int(state["stuck"])
+            self.waiting = [int(row) for row in state.get("waiting", ())]
             self.shown = dict.fromkeys(map(str, state.get("shown", ())))
         except (KeyError, TypeError, ValueError) as error:
             raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error

@@ -52,9 +52,15 @@ class LanguageOptions(CausalOptions, LeaveOptions):
         description="After cycles that taught nothing, the initial model writes half of the candidates, at up to this "
         "times the temperature; 0: never.",
     )
+    initial_share: float = Field(
+        0.0, ge=0, lt=1, description="Share of the candidates that the initial model writes in all other cycles."
+    )
     kl_coef: float = Field(0.01, ge=0, description="Weight of the KL divergence from the initial model.")
     max_kl: float = Field(0.05, gt=0, description="Most KL divergence of one update, in nats a token.")
     batch_size: int = Field(64, ge=1, description="Records of one update.")
+    min_batch: int = Field(
+        1, ge=1, description="Records that an update needs; fewer wait for those of the next cycles."
+    )
     epochs: int = Field(1, ge=1, description="Passes over the records, a cycle.")
     replay_ratio: float = Field(0.0, ge=0, description="Old records of D_env trained on again, for each new one.")
     imitation_passes: int = Field(
@@ -65,6 +71,11 @@ class LanguageOptions(CausalOptions, LeaveOptions):
     text: Literal["required", "allowed", "off"] = Field(
         "allowed", description="Knobs that hold text. required: are written; allowed: may be; off: stay as they are."
     )
+    requests: Literal["full", "short"] = Field(
+        "full",
+        description="What the policy is asked. full: in sentences, with the world's guide; short: the seed task and "
+        "the agent's success in numbers, for models that read letter by letter.",
+    )
     max_text_tokens: int = Field(384, ge=1, description="Most tokens of one text.")
     aim: Literal["skill", "task"] = Field(
         "skill", description="skill: each design aims at one. task: a text task's own skill counts as its success."
@@ -73,6 +84,9 @@ class LanguageOptions(CausalOptions, LeaveOptions):
     max_rounds: int = Field(3, ge=1, description="How often candidates are written before the fallback steps in.")
     copy_threshold: float = Field(
         0.8, gt=0, le=1, description="Share of word triples in common from which a text is a copy."
+    )
+    copy_cycles: int = Field(
+        0, ge=0, description="Cycles back that a text may not be a copy of; 0: all. For worlds with few possible texts."
     )
     sample_batch: int = Field(64, ge=1, description="Replies drawn at a time.")
 
