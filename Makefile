@@ -5,10 +5,13 @@ BIN := .venv/bin
 READY := .venv/ready
 CORE := .venv-core
 
-.PHONY: demo test quick entered core siege lint hooks format clean
+.PHONY: demo genenv test quick entered core siege lint hooks format clean
 
 demo: $(READY)  ## EnvGen's whole schedule in Crafter, from symbols, in minutes: the table of skills over cycles
 	$(BIN)/curricle run crafter
+
+genenv: $(READY)  ## GenEnv beside the agent alone, on chains of operations, in minutes: a table and a picture
+	$(BIN)/python experiments/coevolution/study.py demo
 
 test: $(READY)  ## all tests
 	$(BIN)/pytest

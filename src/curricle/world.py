@@ -194,7 +194,7 @@ class TaskWorld(World):
             "aim": "task",
             "n": 5,
             "text": "off",
-            "micro": 1,  # a request holds the whole guide, and training keeps about a megabyte for each of its tokens
+            "microbatch_size": 1,  # a request holds the whole guide; training keeps a megabyte for each of its tokens
         },
         "schedule": {
             "cycles": 2,

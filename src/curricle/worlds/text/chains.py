@@ -1,10 +1,10 @@
 """Chains: a ladder of text tasks. Level k has k steps, and its last step is of a kind that no shorter chain has.
 
-A task has the signs of its steps, their numbers, and a digit to start from: `+-~.. 452.. 3` stands for 3 + 4, then - 5,
-then the distance to 2. The agent answers with five digits, the result of each step: `72000`. Results are taken modulo
-8. Where the task has dots, any digit will do. An attempt counts only if the result of every step is right. So an agent
-that knows the first k kinds solves an eighth of the next level by guessing, and a 64th of the one after that. Practice
-at the top teaches nothing at first, while each rung can be reached from the one below.
+A task has the signs of its steps, their numbers, and a digit to start from: `+-~... 452... 3` stands for 3 + 4, then
+- 5, then the distance to 2. The agent answers with six digits, the result of each step: `720000`. Results are taken
+modulo 8. Where the task has dots, any digit will do. An attempt counts only if the result of every step is right. So an
+agent that knows the first k kinds solves an eighth of the next level by guessing, and a 64th of the one after that.
+Practice at the top teaches nothing at first, while each rung can be reached from the one below.
 
 A design sets the level, or holds one written chain in the knob `task`.
 """
@@ -31,6 +31,7 @@ KINDS: dict[str, tuple[str, Callable[[int, int], int]]] = {
     "~": ("takes the distance", lambda a, b: abs(a - b)),
     "*": ("multiplies", lambda a, b: a * b),
     "^": ("takes the larger", max),
+    "v": ("takes the smaller", min),
 }
 """The kinds of step 1, step 2, ... by their signs: what each does, in words and in code."""
 BASE = 8
@@ -40,9 +41,9 @@ SIGNS = tuple(KINDS)
 LEVELS = len(KINDS)
 DOT = "."
 """What stands in place of a sign and in place of a number where there is no step."""
-EXAMPLE = "+-~.. 452.. 3"
+EXAMPLE = "+-~... 452... 3"
 """A chain of level 3,"""
-ANSWER = "72000"
+ANSWER = "720000"
 """and an answer to it that is right."""
 HELD_OUT = 10
 """One chain in this many is kept for tests, chosen by a checksum of its text."""

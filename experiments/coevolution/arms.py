@@ -1,0 +1,76 @@
+"""The arms of the study: what each changes in `configs/genenv-chains.toml`."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from curricle import config
+
+BASE = Path(__file__).parents[2] / "configs" / "genenv-chains.toml"
+BEFORE = "before"
+"""Imitation and nothing more: all other arms of a seed begin with its agent."""
+ARMS = {
+    "agent_only": "no designs: all practice is at the target",
+    "random": "levels drawn uniformly",
+    "static": "the environment policy as it is after imitating seed tasks, frozen",
+    "easy_to_hard": "levels ranked once by the agent before practice, then from easy to hard in equal slices",
+    "offline": "tasks that the frozen policy wrote before practice, 3.3 for each seed task, used in turn",
+    "genenv": "the environment policy learns",
+    "policy": "numbers in the designer's seat: a distribution over levels that learns by the same reward",
+}
+LEVEL_DESIGNS = 16
+"""Designs a cycle where a design is a level."""
+SCARCE = {"base": 20, "examples": 4}
+"""Tasks of the original, and seed tasks of each level, in the part with few tasks."""
+
+PAPER = {"band": "strict", "strength": 1.0, "initial_share": 0.0}
+"""The filter and the weights of GenEnv's paper, and no exploration but its own."""
+
+
+def make_config(arm: str, seed: int, cycles: int, scarce: bool, changes: Sequence[str]) -> dict[str, Any]:
+    """The config of one arm."""
+    plain = config.override(config.load(str(BASE)), changes)
+    plain["seed"] = seed
+    if cycles:
+        plain["schedule"]["cycles"] = cycles
+    if scarce:
+        plain["world"].update(SCARCE)
+        plain["schedule"]["ratio"] = "1:1"
+    language = {key: value for key, value in plain["designer"].items() if key != "id"}
+    match arm.split("="):
+        case ["before"]:
+            plain["designer"] = {"id": "none"}
+            plain["schedule"].update(cycles=0, final=0)
+        case ["agent_only"]:
+            plain["designer"] = {"id": "none"}
+        case ["random" | "policy"]:
+            plain["designer"] = {"id": arm}
+            plain["schedule"]["designs"] = LEVEL_DESIGNS
+        case ["static"]:
+            plain["designer"]["learn"] = False
+        case ["easy_to_hard"]:
+            ranked = LEVEL_DESIGNS * plain["schedule"]["cycles"]
+            plain["designer"] = {"id": arm, "of": "random", "candidates": ranked, "validation_practice": 0}
+            plain["schedule"]["designs"] = LEVEL_DESIGNS
+        case ["offline"]:
+            frozen = language | {"learn": False}
+            plain["designer"] = {"id": "fixed", "of": "language", "of_options": frozen, "variations": 3.3}
+        case ["genenv"]:
+            pass
+        case ["alpha", value]:
+            plain["designer"]["alpha"] = float(value)
+        case ["kl", value]:
+            plain["designer"]["kl_coef"] = float(value)
+        case ["share", value]:
+            plain["designer"]["initial_share"] = float(value)
+        case ["rate", value]:
+            plain["designer"]["learning_rate"] = float(value)
+        case ["paper"]:
+            plain["designer"].update(PAPER)
+        case ["soft"]:
+            plain["world"]["partial"] = 0.5
+        case _:
+            names = ", ".join([*ARMS, "alpha=X", "kl=X", "rate=X", "share=X", "paper", "soft"])
+            sys.exit(f"there is no arm {arm!r}; there are: {names}")
+    return plain

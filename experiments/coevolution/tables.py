@@ -1,0 +1,184 @@
+"""Tables and pictures of the study, from its lines of data."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reporting import interval, markdown
+
+Line = dict[str, Any]
+LAST = 5
+"""Tests at the end of a run that its success is the mean of: one test has 50 tasks a level."""
+REACHED = 0.5
+"""Success at which a level counts as reached, as the mean of three tests."""
+LEVELS = range(1, 7)
+
+
+def final(line: Line, level: int = 6) -> float:
+    """Success at a level in the last tests of a run, in percent."""
+    return 100 * statistics.fmean(test[level - 1] for test in line["tests"][-LAST:])
+
+
+def reached_at(line: Line, level: int) -> float:
+    """Rollouts after which a level is reached for the first time; infinite if it never is."""
+    rollouts = 0
+    for cycle, spent in enumerate(line["rollouts"]):
+        rollouts += spent
+        window = [test[level - 1] for test in line["tests"][max(0, cycle - 2) : cycle + 1]]
+        if len(window) == 3 and statistics.fmean(window) >= REACHED:
+            return rollouts
+    return math.inf
+
+
+def by_arm(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    """The lines of each arm, by seed."""
+    arms: dict[str, list[Line]] = {}
+    for line in sorted(lines, key=lambda line: line["seed"]):
+        arms.setdefault(line["arm"], []).append(line)
+    return arms
+
+
+def probability_of_improvement(better: Sequence[float], other: Sequence[float]) -> float:
+    """How likely a run of one arm is ahead of a run of another; a tie counts half."""
+    wins = 0.0
+    for one in better:
+        for two in other:
+            wins += 1.0 if one > two else 0.5 * (one == two)
+    return wins / (len(better) * len(other))
+
+
+def paired(better: Sequence[Line], other: Sequence[Line]) -> str:
+    """The gain at the target by seed, with its interval."""
+    ends = {line["seed"]: final(line) for line in other}
+    gains = [final(line) - ends[line["seed"]] for line in better if line["seed"] in ends]
+    return interval(gains) if gains else "-"
+
+
+def thousands(values: Sequence[float]) -> str:
+    """The median of rollouts in thousands, and in how many runs a level was reached at all."""
+    count = sum(math.isfinite(value) for value in values)
+    if 2 * count <= len(values):
+        return f"never ({count} of {len(values)})"
+    return f"{statistics.median(values) / 1000:.0f}k ({count} of {len(values)})"
+
+
+def summary(lines: Sequence[Line], ours: str = "genenv") -> str:
+    """All tables: what each arm learnt, how it compares with GenEnv, and what the environment policy did."""
+    arms = by_arm(lines)
+    learnt = []
+    compared = []
+    cost = []
+    for name, mine in arms.items():
+        rollouts = sum(mine[0]["rollouts"])
+        levels = [interval([final(line, level) for line in mine], 0) for level in LEVELS]
+        learnt.append((name, len(mine), f"{rollouts:,}", *levels))
+        reached = [thousands([reached_at(line, level) for line in mine]) for level in (4, 5, 6)]
+        gain = "-"
+        chance = "-"
+        if ours in arms and name != ours:
+            gain = paired(arms[ours], mine)
+            ends = [final(line) for line in arms[ours]]
+            chance = f"{probability_of_improvement(ends, [final(line) for line in mine]):.2f}"
+        compared.append((name, *reached, gain, chance))
+        cost.append((name, *designer_columns(mine)))
+    tables = [
+        markdown(("arm", "seeds", "rollouts", *(f"level {level}" for level in LEVELS)), learnt),
+        markdown(
+            ("arm", *(f"level {level} reached" for level in (4, 5, 6)), f"{ours} ahead by", "P(ahead)"),
+            compared,
+        ),
+        markdown(
+            ("arm", "success, by fifths", "refused", "copies", "fallback", "updates", "designer, s", "all, s"),
+            cost,
+        ),
+    ]
+    return "\n\n".join(tables)
+
+
+def designer_columns(mine: Sequence[Line]) -> tuple[str, ...]:
+    """Success in practice, what became of the candidates, and seconds."""
+    fifths = []
+    for part in range(5):
+        rates = []
+        for line in mine:
+            count = len(line["success"])
+            rates += line["success"][part * count // 5 : (part + 1) * count // 5]
+        fifths.append(f"{statistics.fmean(rates):.2f}".lstrip("0") if rates else "-")
+    shares = []
+    for name in ("refused", "duplicate", "fallback"):
+        values = [sum(line["writing"][name]) for line in mine if "candidates" in line["writing"]]
+        written = [sum(line["writing"]["candidates"]) for line in mine if "candidates" in line["writing"]]
+        shares.append(f"{sum(values) / sum(written):.0%}" if written else "-")
+    updates = [sum(line["writing"].get("updates", [0])) for line in mine]
+    seconds = [line["seconds"].get("propose", 0) + line["seconds"].get("learn", 0) for line in mine]
+    total = [sum(line["seconds"].values()) for line in mine]
+    return (
+        " ".join(fifths),
+        *shares,
+        f"{statistics.fmean(updates):.0f}",
+        f"{statistics.fmean(seconds):.0f}",
+        f"{statistics.fmean(total):.0f}",
+    )
+
+
+def levels_table(lines: Sequence[Line]) -> str:
+    """Success at every level as practice goes on, one row a tenth of it."""
+    rows = []
+    for line in lines:
+        count = len(line["tests"])
+        for number in sorted({max(1, count * part // 10) for part in range(1, 11)}):
+            rollouts = sum(line["rollouts"][:number])
+            rates = [f"{rate:.2f}" for rate in line["tests"][number - 1]]
+            shares = [f"{share:.0%}" for share in line["shares"][number - 1]]
+            rows.append((line["arm"], f"{rollouts:,}", *rates, " ".join(shares)))
+    columns = ("arm", "rollouts", *(f"level {level}" for level in LEVELS), "practice at levels 1 to 6")
+    return markdown(columns, rows)
+
+
+def draw(lines: Sequence[Line], path: Path) -> None:
+    """Success at the target by rollouts, and the share of each level in what GenEnv's policy wrote."""
+    from matplotlib.figure import Figure
+
+    arms = by_arm(lines)
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for name, mine in arms.items():
+        spent = cumulated(mine[0]["rollouts"])
+        tests = [[test[-1] for test in line["tests"]] for line in mine]
+        means = [statistics.fmean(values) for values in zip(*tests, strict=False)]
+        left.plot(spent[: len(means)], smoothed(means), label=f"{name} ({len(mine)})")
+    left.set(xlabel="rollouts", ylabel="success at the target, level 6", ylim=(-0.02, 1.02))
+    left.legend(fontsize="small")
+    if "genenv" in arms:
+        mine = arms["genenv"]
+        spent = cumulated(mine[0]["rollouts"])
+        shares = mean_shares(mine)
+        right.stackplot(spent[: len(shares)], *zip(*shares, strict=True), labels=[f"level {level}" for level in LEVELS])
+        right.set(xlabel="rollouts", ylabel="share of practice, genenv", ylim=(0, 1))
+        right.legend(fontsize="small", loc="lower left")
+    figure.savefig(path, dpi=100)
+
+
+def mean_shares(mine: Sequence[Line]) -> list[list[float]]:
+    """The share of each level in a cycle's practice, the mean over seeds."""
+    means = []
+    for of_seeds in zip(*(line["shares"] for line in mine), strict=False):
+        means.append([statistics.fmean(values) for values in zip(*of_seeds, strict=True)])
+    return means
+
+
+def cumulated(values: Sequence[float]) -> list[float]:
+    """Running sums."""
+    total = 0.0
+    sums = []
+    for value in values:
+        total += value
+        sums.append(total)
+    return sums
+
+
+def smoothed(values: Sequence[float]) -> list[float]:
+    """Means over three neighbours: one test has 50 tasks a level."""
+    return [statistics.fmean(values[max(0, i - 1) : i + 2]) for i in range(len(values))]
