@@ -170,12 +170,12 @@ class VectorWorld(World):
 
 
 class TaskWorld(World):
-    """A world of text tasks, for agents that answer in words. Whoever writes a task does not judge it.
+    """A world of text tasks, for agents that answer in words. Whoever writes a task does not score it.
 
     A task is about one skill; an agent counts in `Outcome.tried` how many tasks were about each.
 
     A conversation is the task's prompt followed by the transcript: agent, world, agent, ... `reply` and `score` depend
-    on it alone, so an attempt can be replayed, batched and judged anywhere.
+    on it alone, so an attempt can be replayed, batched and verified anywhere.
     """
 
     suggests: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -244,9 +244,9 @@ class TaskWorld(World):
 
     @abstractmethod
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
-        """Judge a finished attempt."""
+        """Return the verdict on a finished attempt."""
 
-    def judge(self, task: Task, transcript: Sequence[Message]) -> Verdict:
+    def verify(self, task: Task, transcript: Sequence[Message]) -> Verdict:
         """Call `score` and check what it returns."""
         verdict = self.score(task, transcript)
         if not isinstance(verdict, Verdict):

@@ -35,7 +35,7 @@ def test_the_pool_is_read_by_others(tmp_path):
     same, other = agent(), agent(Solved())
     for another in (same, other):
         another.load(tmp_path)
-    assert same.pool == one.pool and not other.pool, "another world could not judge its tasks"
+    assert same.pool == one.pool and not other.pool, "another world could not score its tasks"
     (tmp_path / pools.TRAIN).write_bytes(b"junk")
     with pytest.raises(RunDamaged, match=pools.TRAIN):
         one.load(tmp_path)

@@ -223,7 +223,7 @@ class _Trial:
     def _solved(self, task: Task) -> bool:
         """Whether a solution is known; one that is not paid in full is a fault."""
         words = self._solution(task)
-        verdict = self._judged(task, words) if words else None
+        verdict = self._verdict(task, words) if words else None
         if verdict and (verdict.reward < 1 or task.skill not in verdict.skills):
             why = f"; {verdict.why}" if verdict.why else ""
             raise WorldError(
@@ -264,7 +264,7 @@ class _Trial:
         verdicts = dict[str, list[Verdict]]()
         for task in tasks:
             for name, words in self._junk(task).items():
-                verdicts.setdefault(name, []).append(self._judged(task, [words]))
+                verdicts.setdefault(name, []).append(self._verdict(task, [words]))
         return verdicts
 
     def _pays_always(self, setting: Setting, name: str, count: int) -> bool:
@@ -275,7 +275,7 @@ class _Trial:
             junk = self._junk(task)
             if name not in junk:
                 continue
-            if not _is_much(self._judged(task, [junk[name]])):
+            if not _is_much(self._verdict(task, [junk[name]])):
                 return False
             tasks += 1
             right_answers.add(self._right_answer(task))
@@ -290,7 +290,7 @@ class _Trial:
             return repr(solution)
         return repr(task.prompt if task.gold is None else task.gold)
 
-    def _judged(self, task: Task, words: Sequence[str]) -> Verdict:
+    def _verdict(self, task: Task, words: Sequence[str]) -> Verdict:
         """What an agent that says these words, turn by turn, would earn."""
         transcript = list[Message]()
         try:
@@ -299,7 +299,7 @@ class _Trial:
                 if (said := self.world.reply(task, transcript)) is None:
                     break
                 transcript.append(said)
-            return self.world.judge(task, transcript)
+            return self.world.verify(task, transcript)
         except DeclarationError:
             raise
         except Exception as error:

@@ -26,6 +26,7 @@ RENAMED_METRICS = {
     "practice/even": "practice/no_signal",
     "practice/warmed": "practice/imitation_updates",
     "practice/warm_loss": "practice/imitation_loss",
+    "practice/unjudged": "practice/unverified",
     "design/warmed": "design/imitation_passes",
     "design/warm_loss": "design/imitation_loss",
 }

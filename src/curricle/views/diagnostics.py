@@ -25,7 +25,7 @@ REPORTED = (
     "design/kl_initial",
     "practice/success",
     "practice/endless",
-    "practice/unjudged",
+    "practice/unverified",
     "practice/tokens",
     "practice/kl",
 )

@@ -258,7 +258,7 @@ def test_a_verifier_that_breaks_down_is_counted_and_a_prompt_that_is_too_long_is
             return [t.model_copy(update={"prompt": (Message(role="user", content="word " * 9000),)}) for t in tasks]
 
     caplog.set_level("WARNING", "curricle")
-    for world, fault in ((Broken(), "unjudged"), (Lost(), "unjudged"), (Long(), "too_long")):
+    for world, fault in ((Broken(), "unverified"), (Lost(), "unverified"), (Long(), "too_long")):
         one, reported = agent(world), {}
         scripted(one, "fog")
         (outcome,) = one.practise([world.unaltered()], 8, seed=0, report=lambda _, seen, to=reported: to.update(seen))

@@ -36,22 +36,23 @@ def test_results_are_taken_modulo_eight_after_every_step():
         results.append(result)
     assert task.gold == results
     assert world.solution(task) == ["".join(map(str, results))]
-    assert world.judge(task, said(world.solution(task)[0])).reward == 1.0
+    assert world.verify(task, said(world.solution(task)[0])).reward == 1.0
 
 
 def test_the_example_of_the_guide_is_answered_as_it_says():
     task = chains.read_chain(chains.EXAMPLE)
-    assert Chains().judge(task, said(chains.ANSWER)).reward == 1.0
+    assert Chains().verify(task, said(chains.ANSWER)).reward == 1.0
     assert chains.EXAMPLE in Chains.guide
 
 
 def test_any_digit_will_do_for_a_dot():
     world = Chains()
     (task,) = world.tasks(world.setting({"level": 2}), 1, 3)
-    start = "".join(map(str, task.gold))
+    gold: Any = task.gold
+    start = "".join(map(str, gold))
     for filling in ("0000", "1234", "7777"):
-        assert world.judge(task, said(start + filling)).reward == 1.0
-    assert world.judge(task, said(start)).reward == 0.0
+        assert world.verify(task, said(start + filling)).reward == 1.0
+    assert world.verify(task, said(start)).reward == 0.0
 
 
 @pytest.mark.parametrize("level", range(1, LEVELS + 1))
@@ -76,7 +77,7 @@ def test_rows_are_equally_long_up_to_the_original():
 def test_only_a_list_with_every_result_counts(answer):
     world = Chains(ChainsOptions(partial=0.5))
     (task,) = world.tasks(world.setting({"level": 3}), 1, 3)
-    verdict = world.judge(task, said(answer))
+    verdict = world.verify(task, said(answer))
     assert verdict.reward == 0.0 and verdict.skills == ()
 
 
@@ -85,10 +86,10 @@ def test_partial_reward_pays_for_right_results_and_shows_no_skill():
     (task,) = world.tasks(world.setting({"level": 4}), 1, 3)
     gold: Any = task.gold
     wrong = [*gold[:3], (gold[3] + 1) % 8, 0, 0]
-    verdict = world.judge(task, said("".join(map(str, wrong))))
+    verdict = world.verify(task, said("".join(map(str, wrong))))
     assert verdict.reward == pytest.approx(0.5 * 3 / 4) and verdict.skills == ()
-    assert Chains().judge(task, said("".join(map(str, wrong)))).reward == 0.0
-    assert world.judge(task, said("junk")).reward == 0.0
+    assert Chains().verify(task, said("".join(map(str, wrong)))).reward == 0.0
+    assert world.verify(task, said("junk")).reward == 0.0
 
 
 def test_no_chain_is_on_both_sides():

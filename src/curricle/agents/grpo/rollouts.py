@@ -21,7 +21,7 @@ from curricle.seeds import derive
 from curricle.world import TaskWorld
 
 LOG = logging.getLogger("curricle")
-FAULTS = ("endless", "empty", "too_long", "unjudged")
+FAULTS = ("endless", "empty", "too_long", "unverified")
 """Ran into the token limit; said nothing; the conversation outgrew the model; the world or its verifier failed."""
 NO_DESIGN = -1
 """The design of a task from the pool, which counts for none."""
@@ -100,7 +100,7 @@ def roll_out(
         if turn + 1 < max_turns:
             active = [one for one in active if not one.fault and _add_world_turn(one, world, causal, max_tokens)]
     for one in attempts:
-        _judge(one, world)
+        _verify(one, world)
         if not one.ids:  # nothing was said: a masked end token keeps the trainer's rows whole
             one.ids = [causal.ends[0]]
             one.mask = [0]
@@ -122,7 +122,7 @@ def _add_reply(one: Attempt, reply: Reply, world: TaskWorld, causal: CausalModel
         state = world.state(one.task, one.transcript)
     except Exception as error:
         state = ""
-        _mark_unjudged(one, world, "state", error)
+        _mark_unverified(one, world, "state", error)
     one.turns.append(Turn(len(one.ids), len(one.ids) + len(reply.ids), state))
     one.ids += reply.ids
     one.mask += [1] * len(reply.ids)
@@ -141,7 +141,7 @@ def _add_world_turn(one: Attempt, world: TaskWorld, causal: CausalModel, max_tok
     try:
         answer = world.reply(one.task, one.transcript)
     except Exception as error:  # a model's words may break a world; that is data, not a reason to stop
-        _mark_unjudged(one, world, "reply", error)
+        _mark_unverified(one, world, "reply", error)
         return False
     if answer is None:
         return False
@@ -155,31 +155,31 @@ def _add_world_turn(one: Attempt, world: TaskWorld, causal: CausalModel, max_tok
     return True
 
 
-def _judge(one: Attempt, world: TaskWorld) -> None:
+def _verify(one: Attempt, world: TaskWorld) -> None:
     """Let the world's verifier give the reward."""
     if one.fault == "endless":  # else a model could be paid for going on until something right is among its words
         one.verdict = Verdict(reward=0.0, why="endless: the reply ran into the limit of tokens")
-    if not one.transcript or one.fault in ("endless", "unjudged"):
+    if not one.transcript or one.fault in ("endless", "unverified"):
         return
     try:
-        one.verdict = world.judge(one.task, one.transcript)
+        one.verdict = world.verify(one.task, one.transcript)
     except DeclarationError:
         raise
     except Exception as error:
-        _mark_unjudged(one, world, "score", error)
+        _mark_unverified(one, world, "score", error)
 
 
-def _mark_unjudged(one: Attempt, world: TaskWorld, method: str, error: Exception) -> None:
+def _mark_unverified(one: Attempt, world: TaskWorld, method: str, error: Exception) -> None:
     """Let an attempt with which its world fails earn nothing, and log the first failure of a kind."""
     why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    one.fault = "unjudged"
+    one.fault = "unverified"
     one.verdict = Verdict(reward=0.0, why=why)
     kind = (world.id, method, type(error).__name__)
     if kind not in _warned:
         _warned.add(kind)
         frame = traceback.extract_tb(error.__traceback__)[-1]  # for the author of the world
         place = f"{Path(frame.filename).name}, line {frame.lineno}"
-        message = "%s: %s broke down: %s (%s); attempts with which it does earn nothing (practice/unjudged)"
+        message = "%s: %s broke down: %s (%s); attempts with which it does earn nothing (practice/unverified)"
         LOG.warning(message, world.id, method, why, place)
 
 

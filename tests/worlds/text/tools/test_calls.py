@@ -10,7 +10,7 @@ from curricle.worlds.text.tools.calls import Call, Unreadable, read_calls, write
 from curricle.worlds.text.tools.matching import GoldCall, fault, same, same_ignoring_case
 from curricle.worlds.text.tools.schema import tool, tool_fault, value_fault
 from curricle.worlds.text.tools.simulators import SIMULATORS
-from curricle.worlds.text.tools.verify import judge, task_fault
+from curricle.worlds.text.tools.verify import score_attempt, task_fault
 from curricle.worlds.text.tools.writing import written
 
 WEATHER = tool(
@@ -96,15 +96,15 @@ def test_broken_answers_have_a_reason(text, reason):
 )
 def test_numbers_in_an_answer_are_numbers(said, reward):
     item = written('{"tools": [], "request": "What is left in the account?", "answer": "2860"}')
-    assert judge(item, [Message(role="assistant", content=f"<answer>{said}</answer>")])[0] == reward
+    assert score_attempt(item, [Message(role="assistant", content=f"<answer>{said}</answer>")])[0] == reward
 
 
 def test_a_thought_that_never_ends_is_no_answer_however_long_it_is():
     item = written('{"tools": [], "request": "What does she keep?", "answer": "eight cats"}')
     for words in (150, 15_000, 100_000):
         thought, answer = "<think>" + "x " * words, "<answer>eight cats</answer>"
-        assert judge(item, [Message(role="assistant", content=thought + answer)])[0] == 0
-        assert judge(item, [Message(role="assistant", content=f"{thought}</think>{answer}")])[0] == 1
+        assert score_attempt(item, [Message(role="assistant", content=thought + answer)])[0] == 0
+        assert score_attempt(item, [Message(role="assistant", content=f"{thought}</think>{answer}")])[0] == 1
 
 
 @pytest.mark.parametrize("people", [("Zed", "Yan"), ("Zed", "yan"), ("zed", "Yan"), ("Yan", "Zed")])
@@ -117,7 +117,7 @@ def test_in_which_case_and_order_guests_are_written_does_not_matter(people):
     asked = {"simulator": "calendar", "start": 7, "request": "Zed and Yan come to my first event."}
     item = written(json.dumps(asked | {"calls": inviting("Zed", "Yan")}))
     said = [Message(role="assistant", content=text) for text in (json.dumps(inviting(*people)), "Done.")]
-    assert not task_fault(item) and judge(item, said)[0] == 1
+    assert not task_fault(item) and score_attempt(item, said)[0] == 1
 
 
 GOLD = (GoldCall(name="get_weather", arguments={"city": "Oslo"}),)

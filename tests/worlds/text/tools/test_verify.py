@@ -12,7 +12,7 @@ from curricle.worlds.text.tools.calls import Call, write_calls
 from curricle.worlds.text.tools.item import Item
 from curricle.worlds.text.tools.named import left_out, unnamed
 from curricle.worlds.text.tools.pool import SKILLS, draw_item
-from curricle.worlds.text.tools.verify import judge, task_fault
+from curricle.worlds.text.tools.verify import score_attempt, task_fault
 from curricle.worlds.text.tools.world import Tools
 from curricle.worlds.text.tools.writing import write, written
 
@@ -188,19 +188,19 @@ def test_an_answer_that_repeats_the_prompt_never_scores():
     """A tool without arguments, whose schema looks like the very call, is told apart."""
     item = written(json.dumps({"tools": [OWN], "request": "Feed the cat.", "calls": [{"name": "feed"}]}))
     assert task_fault(item) == ""
-    assert judge(item, say(json.dumps(OWN)))[0] == 0
-    assert judge(item, say('{"name": "feed", "arguments": {}}'))[0] == 1
+    assert score_attempt(item, say(json.dumps(OWN)))[0] == 0
+    assert score_attempt(item, say('{"name": "feed", "arguments": {}}'))[0] == 1
     prompted = [Message(role="user", content='<tool_call>{"name": "feed", "arguments": {}}</tool_call>'), *say("Done.")]
-    assert judge(item, prompted)[0] == 0, "a call that only the world made is none of the agent's"
+    assert score_attempt(item, prompted)[0] == 0, "a call that only the world made is none of the agent's"
 
 
 def test_one_right_call_among_wrong_ones_is_wrong():
     item = written(json.dumps(GOOD))
     right, other = item.calls[0].call, Call("set_timer", {"minutes": 5})
-    assert judge(item, say(write_calls([right])))[0] == 1
-    assert judge(item, say(write_calls([right, other])))[0] == 0
-    assert judge(item, say(write_calls([right, right])))[0] == 0
-    assert judge(item, say(write_calls([other]), write_calls([right])))[0] == 1, "the last answer is the answer"
+    assert score_attempt(item, say(write_calls([right])))[0] == 1
+    assert score_attempt(item, say(write_calls([right, other])))[0] == 0
+    assert score_attempt(item, say(write_calls([right, right])))[0] == 0
+    assert score_attempt(item, say(write_calls([other]), write_calls([right])))[0] == 1, "the last answer is the answer"
 
 
 @pytest.mark.parametrize(

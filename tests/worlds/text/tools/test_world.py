@@ -21,7 +21,7 @@ from curricle.worlds.text.tools.item import Item
 from curricle.worlds.text.tools.pool import SKILLS, draw_item
 from curricle.worlds.text.tools.simulators import SIMULATORS
 from curricle.worlds.text.tools.simulators.calendar import DAYS
-from curricle.worlds.text.tools.verify import FLOOR, judge, task_fault
+from curricle.worlds.text.tools.verify import FLOOR, score_attempt, task_fault
 from curricle.worlds.text.tools.world import Tools, ToolsOptions, sound
 from curricle.worlds.text.tools.writing import written
 
@@ -313,7 +313,7 @@ def test_an_answer_that_nobody_looked_up_is_a_guess():
             assert verdict.reward == 0 and "guess" in verdict.why, way
         assert world.score(task, say(looks[0], answer)).reward == 1
     known = written("simulator: files 7\nrequest: Who wrote Emma?\nanswer: Jane Austen")
-    assert not task_fault(known) and judge(known, say("<answer>Jane Austen</answer>"))[0] == 1, (
+    assert not task_fault(known) and score_attempt(known, say("<answer>Jane Austen</answer>"))[0] == 1, (
         "gold calls nothing either"
     )
 

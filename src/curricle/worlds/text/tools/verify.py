@@ -1,4 +1,4 @@
-"""Verify: judge an attempt at an item (`judge`), and check an item that somebody wrote (`task_fault`).
+"""Verify: score an attempt at an item (`score_attempt`), and check an item that somebody wrote (`task_fault`).
 
 Only what the agent said counts, and who wrote a task has no influence here. In a task with one answer the calls are
 compared (`matching.py`). In a task with a simulator the agent's calls are run turn by turn, and its end state is
@@ -38,7 +38,7 @@ MOST = 100
 Likeness = Callable[[str, str], float]
 
 
-def judge(
+def score_attempt(
     item: Item, transcript: Sequence[Message], likeness: Likeness = f1, floor: float = FLOOR
 ) -> tuple[float, str]:
     """The reward of an attempt in [0, 1], and why it is not 1; likeness up to the floor counts as 0."""
@@ -132,14 +132,14 @@ def task_fault(item: Item) -> str:
     if item.simulator and (wrong := _gold_run(item)):
         return wrong
     messages = [Message(role="assistant", content=text) for text in solution(item)]
-    if judge(item, messages)[0] != 1:
-        return f"gold itself does not score 1: {judge(item, messages)[1]}"
+    if score_attempt(item, messages)[0] != 1:
+        return f"gold itself does not score 1: {score_attempt(item, messages)[1]}"
     echoed = item.model_copy(update={"simulator": ""}) if item.answer else item
     prompt = [message.content for message in item.task().prompt]
     whole = (*JUNK, *prompt, "\n".join(prompt), "\n".join(json.dumps(tool) for tool in item.tools))
     for text in dict.fromkeys((*whole, *_parts(item.request))):
         for said in (form.format(text) for form in FORMS):
-            if judge(echoed, [Message(role="assistant", content=said)], overlap, ECHOED)[0]:
+            if score_attempt(echoed, [Message(role="assistant", content=said)], overlap, ECHOED)[0]:
                 return f"an answer that is junk or repeats the prompt scores: {shown(said)}"
     return ""
 

@@ -28,7 +28,16 @@ from curricle.worlds.text.tools.pool import SKILLS, About, draw_item
 from curricle.worlds.text.tools.schema import Tool, shown
 from curricle.worlds.text.tools.simulators import SIMULATORS
 from curricle.worlds.text.tools.sources import data as sources
-from curricle.worlds.text.tools.verify import FLOOR, JUNK, end, is_well_formed, judge, respond, solution, task_fault
+from curricle.worlds.text.tools.verify import (
+    FLOOR,
+    JUNK,
+    end,
+    is_well_formed,
+    respond,
+    score_attempt,
+    solution,
+    task_fault,
+)
 from curricle.worlds.text.tools.writing import LONGEST, write, written
 
 DRAWS_PER_EXAMPLE = 10
@@ -259,7 +268,7 @@ Tools: {"; ".join(signature(tool) for tool in TOOLS.values())}.
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
         """Compare the attempt with gold."""
         item = Item.of(task)
-        reward, why = judge(item, transcript, self._likeness, self._floor(item))
+        reward, why = score_attempt(item, transcript, self._likeness, self._floor(item))
         success = bool(reward) and reward >= self.options.threshold
         skills = (task.skill,) if success else ()
         return Verdict(reward=reward, skills=skills, why=why, valid=bool(reward) or is_well_formed(item, transcript))
