@@ -32,7 +32,7 @@ from curricle.run import CONFIG
 
 HERE = Path(__file__).parent
 DEMO_ARMS = ("agent_only", "genenv")
-DEMO_CYCLES = 30
+DEMO_CYCLES = 75
 _writing = Lock()
 
 

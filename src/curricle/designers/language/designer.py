@@ -70,7 +70,6 @@ class Language(Designer):
         self.form = Form(writable, self.causal.tokenizer, self.causal.ends, optional, setting.follows)
         self.rows: list[pools.Row] = []  # the pool
         self.pending: list[int] = []  # the row of each design that waits for its outcome, or FALLBACK
-        self.waiting: list[int] = []  # rows to learn from, until there are `min_batch`
         self.history: list[reward.Point] = []
         self.stuck = 0  # cycles that taught nothing since the policy itself last wrote something that did
         self.shown: dict[str, None] = {}  # texts that requests have shown so far, in order
@@ -378,17 +377,8 @@ class Language(Designer):
                 self.rows[at] = row.model_copy(update={"weight": weight})
 
     def _train(self, kept: Sequence[int], tried: int, cycle: int) -> dict[str, float]:
-        """Pass over the kept records and some old ones; where none is kept, over old ones alone.
-
-        Fewer kept records than `min_batch` wait for those of later cycles: Adam's step from two records is as long as
-        that from a hundred, and so would teach the policy these two by heart.
-        """
+        """Pass over the kept records and some old ones; where none is kept, over old ones alone."""
         o = self.options
-        self.waiting += kept
-        if kept and len(self.waiting) < o.min_batch:
-            return {"updates": 0.0, "waiting": float(len(self.waiting))}
-        kept = [row for row in dict.fromkeys(self.waiting) if self.rows[row].weight > 0]
-        self.waiting = []
         rng = generator(self.seed, "train", cycle)
         old = list[int]()
         candidates = [i for i, row in enumerate(self.rows) if row.weight > 0 and i not in set(kept)]
@@ -448,7 +438,6 @@ class Language(Designer):
             "pending": list(self.pending),
             "history": [list(point) for point in self.history],
             "stuck": self.stuck,
-            "waiting": list(self.waiting),
             "shown": list(self.shown),
         }
         checkpoint.write(folder, self.causal.arrays(), state)
@@ -463,7 +452,6 @@ class Language(Designer):
             self.pending = [int(row) for row in state["pending"]]
             self.history = [(float(p), float(score)) for p, score in state["history"]]
             self.stuck = int(state["stuck"])
-            self.waiting = [int(row) for row in state.get("waiting", ())]
             self.shown = dict.fromkeys(map(str, state.get("shown", ())))
         except (KeyError, TypeError, ValueError) as error:
             raise RunDamaged(f"checkpoint {folder} of {self.id} cannot be read: {error}") from error

@@ -58,9 +58,6 @@ class LanguageOptions(CausalOptions, LeaveOptions):
     kl_coef: float = Field(0.01, ge=0, description="Weight of the KL divergence from the initial model.")
     max_kl: float = Field(0.05, gt=0, description="Most KL divergence of one update, in nats a token.")
     batch_size: int = Field(64, ge=1, description="Records of one update.")
-    min_batch: int = Field(
-        1, ge=1, description="Records that an update needs; fewer wait for those of the next cycles."
-    )
     epochs: int = Field(1, ge=1, description="Passes over the records, a cycle.")
     replay_ratio: float = Field(0.0, ge=0, description="Old records of D_env trained on again, for each new one.")
     imitation_passes: int = Field(
