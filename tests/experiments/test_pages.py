@@ -65,7 +65,8 @@ def test_a_study_has_data_a_script_and_a_page_of_the_usual_form(study):
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == HEADINGS
     assert len(page.splitlines()) <= 120
     assert list(study.glob("*.jsonl"))
-    scripts = [f"python experiments/{study.name}/{path.name} " for path in study.glob("*.py")]
+    runnable = [path for path in study.glob("*.py") if "__main__" in path.read_text()]
+    scripts = [f"python experiments/{study.name}/{path.name} " for path in runnable]
     assert scripts and all(name in page for name in scripts)
     assert blocks(page.split("## Set-up")[1].split("## Result")[0], "sh"), "the exact command"
 

@@ -100,6 +100,14 @@ def test_no_chain_is_on_both_sides():
     assert practice and tests and not practice & tests
 
 
+def test_the_two_lowest_levels_have_401_chains_outside_tests():
+    """`experiments/coevolution/README.md` says so: they are all that the agent imitates there."""
+    lowest = [f"+..... {a}..... {digit}" for a in range(1, 8) for digit in range(8)]
+    lowest += [f"+-.... {a}{b}.... {digit}" for a in range(1, 8) for b in range(1, 8) for digit in range(8)]
+    assert all(chains.read_chain(text).id == text for text in lowest)
+    assert sum(not chains.is_held_out(text) for text in lowest) == 401
+
+
 def test_a_limited_base_gives_the_same_tasks_to_practice_alone():
     world = Chains(ChainsOptions(base=20))
     seen = {task.id for seed in range(30) for task in world.tasks(world.original, 8, seed)}
