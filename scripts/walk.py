@@ -32,7 +32,7 @@ UTILITIES = (
     "records.py",
     "seeds.py",
     "setting.py",
-    "agents/devices.py",
+    "agents/device.py",
     "llm/clients/secrets.py",
     "scale/ranks.py",
     "text/lenient_json.py",

@@ -1,1 +1,1 @@
-"""Talking to language models: any OpenAI-compatible endpoint, the embedded model, by hand, or recorded."""
+"""Language models: clients that designers talk to, models that are trained, decoding, and the embedded model."""

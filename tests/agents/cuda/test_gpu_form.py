@@ -13,7 +13,7 @@ from helpers.sweep import VAULT
 
 from curricle.agents.cuda import backend
 from curricle.agents.cuda.backend import CudaBackend
-from curricle.agents.devices import Backend
+from curricle.agents.device import Backend
 from curricle.agents.distill.agent import Distill
 from curricle.agents.ppo import agent as agent_module
 from curricle.agents.ppo.agent import PPO

@@ -10,7 +10,7 @@ from helpers.ppo_worlds import Slots, count, saved
 from helpers.sweep import VAULT, quiet
 
 from curricle.agents.cuda.backend import next_graph_size
-from curricle.agents.devices import Backend
+from curricle.agents.device import Backend
 from curricle.agents.distill.agent import Distill, DistillOptions, MemoryNetwork, is_due
 from curricle.agents.distill.matching import match, transport
 from curricle.agents.distill.window import (

@@ -1,4 +1,4 @@
-"""The backend of a GPU (`agents/devices.py` has the contract, and the one of a CPU).
+"""The backend of a GPU (`agents/device.py` has the contract, and the one of a CPU).
 
 One worker plays all environments and takes whole minibatches. It never waits for the GPU where it can prepare something
 meanwhile: copies go through pinned memory, and events say when something is done. What has fixed shapes is recorded
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from curricle.agents.cuda.graphs import CudaGraph, GraphPool
 from curricle.agents.cuda.memory import Download, PinnedMemory
-from curricle.agents.devices import HAS_TRITON, Backend, Event, F
+from curricle.agents.device import HAS_TRITON, Backend, Event, F
 from curricle.agents.networks.heads import Categorical
 
 GRAPH_SIZES = (64, 128, 192, 256, 384, 512, 768, 1024)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from curricle.agents.devices import use_fused_kernels
+from curricle.agents.device import use_fused_kernels
 from curricle.agents.parallel.workers import shared_memory
 
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from curricle.agents.devices import use_fused_kernels
+from curricle.agents.device import use_fused_kernels
 
 
 def weighted_mean(values: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from curricle.agents.devices import Backend
+from curricle.agents.device import Backend
 from curricle.agents.networks.encoders import Network, Observations
 from curricle.agents.networks.spaces import Arrays, final_observation, split_observations
 from curricle.agents.ppo.rollout import Practice, RolloutBuffer, TruncatedEpisode, torch_dtype

@@ -8,7 +8,7 @@ Every worker runs `train` (`parallel/workers.py`): it plays a slice of the envir
 minibatch's gradient; the leader adds them up and takes the step. Sums are taken in a fixed order and every draw comes
 from the seed of the call, so on a CPU a resumed run ends with the same bytes, however busy the machine is.
 
-What depends on the device stands behind `self.backend` (`agents/devices.py`), which does nothing special on a CPU.
+What depends on the device stands behind `self.backend` (`agents/device.py`), which does nothing special on a CPU.
 """
 
 import logging
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from curricle.agent import Agent, Report
-from curricle.agents.devices import can_fork, choose_backend, single_thread
+from curricle.agents.device import can_fork, choose_backend, single_thread
 from curricle.agents.episodes import Tally, perform, play, share_out, vector_world
 from curricle.agents.networks.encoders import Network
 from curricle.agents.networks.flat_parameters import FlatParameters

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from curricle.agents.devices import Device
+from curricle.agents.device import Device
 from curricle.records import Options
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from curricle.agent import Report
-from curricle.agents.devices import Backend
+from curricle.agents.device import Backend
 from curricle.agents.episodes import Tally
 from curricle.agents.networks.encoders import Network
 from curricle.agents.networks.heads import Categorical, Gaussian

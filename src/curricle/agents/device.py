@@ -1,4 +1,4 @@
-"""Devices: the backend that an agent computes with, and how torch and the C library are set up for it.
+"""Device: the backend that an agent computes with, and how torch and the C library are set up for it.
 
 `Backend` is what an RL agent asks of its device. The one here is for a CPU, where each answer is plain: memory is
 memory, nothing runs later, and a function is called as it is written. The one for a GPU is in `agents/cuda/backend.py`
