@@ -2,7 +2,7 @@
 
 In: a file of JSON lines, such as
 
-    {"setting": {"level": 2}, "seed": 7, "replies": ["71234"]}
+    {"setting": {"level": 1}, "seed": 7, "replies": ["657015"]}
 
 `setting` and `seed` decide the task as `world.draw` does: knobs that are left out have the original's value, and a text
 knob may hold a written task. `replies` are the agent's messages in turn. Out: one example a line to learn from. Every
