@@ -15,6 +15,7 @@ from curricle.cli.shell import (
     Run,
     Set,
     Trust,
+    WorldName,
     adjusted,
     app,
     err,
@@ -27,11 +28,13 @@ from curricle.cli.shell import (
 from curricle.designer import OfOptions
 from curricle.errors import UsageError
 from curricle.loop import evaluate_agent
+from curricle.registry import find
 from curricle.run import CONFIG, is_run, shown
 from curricle.run import trust as trust_rule
 from curricle.run import verify as check_folder
 from curricle.scale import ranks
 from curricle.tracking.watcher import Watcher
+from curricle.world import World
 
 EXPORTS = {"model": "agent", "hf": "dataset"}
 """What `export` writes, and the folder that gets it unless another one is named."""
@@ -125,6 +128,20 @@ def designs(
 
     with shown(folder):
         out.print(designs_table(folder, cycle))
+
+
+@app.command()
+def chain(
+    world: WorldName,
+    folder: Run,
+    lately: Annotated[int, typer.Option(min=1, help="Cycles, the last ones, whose designs count.")] = 4,
+) -> None:
+    """Show link by link what the agent of a run masters, what it is learning, and where no setting leads on."""
+    from curricle.views.chain import chain_table, links
+
+    skills = find(World, world).skills
+    with shown(folder):
+        out.print(chain_table(folder, links(folder, skills, lately), lately))
 
 
 @app.command()

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from curricle.errors import RunError, UsageError
-from curricle.records import Design, Outcome, Value
+from curricle.records import Design, Outcome, Value, Values
 from curricle.run import read_config, read_records
 
 MOST_VALUE = 40
@@ -49,7 +49,7 @@ def designs_table(folder: Path | str, cycle: int | None = None) -> Table:
     for i, (at, outcomes) in enumerate(rows):
         design = outcomes[0].design
         by = [Text(_fallback(design, own))] if replaced else []
-        cells = (Text(_aim(outcomes)), Text(_knobs(design, config["original"])), _success(outcomes))
+        cells = (Text(_aim(outcomes)), Text(moved_knobs(design.setting, config["original"])), _success(outcomes))
         last = i + 1 == len(rows) or rows[i + 1][0] != at
         shown.add_row(str(at), *cells, *by, Text(_cut(design.why, MOST_WHY)), end_section=last)
     return shown
@@ -81,8 +81,9 @@ def _aim(outcomes: Sequence[Outcome]) -> str:
     return (outcomes[0].design.aim or "everything") + times
 
 
-def _knobs(design: Design, original: Mapping[str, Value]) -> str:
-    moved = [(name, value) for name, value in design.setting.items() if value != original.get(name)]
+def moved_knobs(setting: Values, original: Mapping[str, Value]) -> str:
+    """The knobs that differ from the original, in one line."""
+    moved = [(name, value) for name, value in setting.items() if value != original.get(name)]
     return ", ".join(f"{name}={_short(value)}" for name, value in moved) or "as the original"
 
 
