@@ -12,7 +12,19 @@ from curricle.run import read_config, read_metrics, read_records, read_timings
 
 __all__ = ["has_agent", "result"]
 LEVELS = [f"level_{level}" for level in range(1, 7)]
-WRITING = ("candidates", "refused", "duplicate", "fallback", "updates", "kl_initial")
+WRITING = (
+    "candidates",
+    "refused",
+    "duplicate",
+    "fallback",
+    "wider",
+    "distinct_2",
+    "near_duplicates",
+    "success",
+    "in_band",
+    "updates",
+    "kl_initial",
+)
 """Metrics of the environment policy that the data keep, by cycle."""
 
 
@@ -20,7 +32,7 @@ def result(folder: Path) -> dict[str, Any]:
     """Success by level at every test, what was practised on, what the environment policy wrote, and what it cost."""
     tests = []
     for _, scores in read_records(folder, Scores):
-        tests.append([round(scores.skills[level].mean, 3) for level in LEVELS])
+        tests.append([round(scores.skills[level].mean, 3) if scores.skills[level].n else None for level in LEVELS])
     practised = defaultdict[int, list[Outcome]](list)
     for step, outcome in read_records(folder, Outcome):
         if step.phase in ("designed", "original"):
@@ -33,7 +45,9 @@ def result(folder: Path) -> dict[str, Any]:
         "rollouts": [sum(outcome.spent for outcome in outcomes) for _, outcomes in sorted(practised.items())],
         "shares": [level_shares(outcomes) for _, outcomes in sorted(practised.items())],
         "success": [success(outcomes) for _, outcomes in sorted(practised.items())],
+        "written": [level_shares(written(outcomes)) for _, outcomes in sorted(practised.items())],
         "writing": writing(folder),
+        "trials": sum(row.get("trial/spent", 0) for row in read_metrics(folder)),
         "seconds": {phase: round(value, 1) for phase, value in sorted(seconds.items())},
         "config": portable(read_config(folder)),
     }
@@ -44,6 +58,11 @@ def level_shares(outcomes: list[Outcome]) -> list[float]:
     tried = {level: sum(outcome.tried.get(level, 0) for outcome in outcomes) for level in LEVELS}
     total = max(1, sum(tried.values()))
     return [round(tried[level] / total, 3) for level in LEVELS]
+
+
+def written(outcomes: list[Outcome]) -> list[Outcome]:
+    """Those in designs that the environment policy wrote: no fallback, and not the original."""
+    return [outcome for outcome in outcomes if outcome.design.by.startswith("language") and not outcome.design.changed]
 
 
 def success(outcomes: list[Outcome]) -> float:

@@ -14,11 +14,25 @@ LAST = 5
 REACHED = 0.5
 """Success at which a level counts as reached, as the mean of three tests."""
 LEVELS = range(1, 7)
+COST = (
+    "arm",
+    "success, by fifths",
+    "refused",
+    "copies",
+    "fallback",
+    "distinct",
+    "updates",
+    "trials",
+    "designer, s",
+    "all, s",
+)
+"""Columns of the table on designers."""
 
 
 def final(line: Line, level: int = 6) -> float:
-    """Success at a level in the last tests of a run, in percent."""
-    return 100 * statistics.fmean(test[level - 1] for test in line["tests"][-LAST:])
+    """Success at a level in the last tests of a run, in percent; not a number if it was not tested."""
+    rates = [test[level - 1] for test in line["tests"][-LAST:]]
+    return math.nan if None in rates else 100 * statistics.fmean(rates)
 
 
 def reached_at(line: Line, level: int) -> float:
@@ -27,7 +41,7 @@ def reached_at(line: Line, level: int) -> float:
     for cycle, spent in enumerate(line["rollouts"]):
         rollouts += spent
         window = [test[level - 1] for test in line["tests"][max(0, cycle - 2) : cycle + 1]]
-        if len(window) == 3 and statistics.fmean(window) >= REACHED:
+        if len(window) == 3 and None not in window and statistics.fmean(window) >= REACHED:
             return rollouts
     return math.inf
 
@@ -59,9 +73,9 @@ def paired(better: Sequence[Line], other: Sequence[Line]) -> str:
 def thousands(values: Sequence[float]) -> str:
     """The median of rollouts in thousands, and in how many runs a level was reached at all."""
     count = sum(math.isfinite(value) for value in values)
-    if 2 * count <= len(values):
-        return f"never ({count} of {len(values)})"
-    return f"{statistics.median(values) / 1000:.0f}k ({count} of {len(values)})"
+    median = statistics.median(values)
+    what = f"{median / 1000:.0f}k" if math.isfinite(median) else "not reached"
+    return f"{what} ({count} of {len(values)})"
 
 
 def summary(lines: Sequence[Line], ours: str = "genenv") -> str:
@@ -72,9 +86,12 @@ def summary(lines: Sequence[Line], ours: str = "genenv") -> str:
     cost = []
     for name, mine in arms.items():
         rollouts = sum(mine[0]["rollouts"])
-        levels = [interval([final(line, level) for line in mine], 0) for level in LEVELS]
+        levels = [percent([final(line, level) for line in mine]) for level in LEVELS]
         learnt.append((name, len(mine), f"{rollouts:,}", *levels))
-        reached = [thousands([reached_at(line, level) for line in mine]) for level in (4, 5, 6)]
+        reached = []
+        for level in (4, 5, 6):
+            tested = mine[0]["tests"][0][level - 1] is not None
+            reached.append(thousands([reached_at(line, level) for line in mine]) if tested else "-")
         gain = "-"
         chance = "-"
         if ours in arms and name != ours:
@@ -90,11 +107,27 @@ def summary(lines: Sequence[Line], ours: str = "genenv") -> str:
             compared,
         ),
         markdown(
-            ("arm", "success, by fifths", "refused", "copies", "fallback", "updates", "designer, s", "all, s"),
+            (
+                "arm",
+                "success, by fifths",
+                "refused",
+                "copies",
+                "fallback",
+                "distinct",
+                "updates",
+                "trials",
+                "designer, s",
+                "all, s",
+            ),
             cost,
         ),
     ]
     return "\n\n".join(tables)
+
+
+def percent(values: Sequence[float]) -> str:
+    """Mean and interval; a dash where the level was not tested."""
+    return "-" if any(math.isnan(value) for value in values) else interval(values, 0)
 
 
 def designer_columns(mine: Sequence[Line]) -> tuple[str, ...]:
@@ -111,13 +144,17 @@ def designer_columns(mine: Sequence[Line]) -> tuple[str, ...]:
         values = [sum(line["writing"][name]) for line in mine if "candidates" in line["writing"]]
         written = [sum(line["writing"]["candidates"]) for line in mine if "candidates" in line["writing"]]
         shares.append(f"{sum(values) / sum(written):.0%}" if written else "-")
+    distinct = [statistics.fmean(line["writing"]["distinct_2"]) for line in mine if "distinct_2" in line["writing"]]
+    shares.append(f"{statistics.fmean(distinct):.2f}" if distinct else "-")
     updates = [sum(line["writing"].get("updates", [0])) for line in mine]
+    trials = [line["trials"] for line in mine]
     seconds = [line["seconds"].get("propose", 0) + line["seconds"].get("learn", 0) for line in mine]
     total = [sum(line["seconds"].values()) for line in mine]
     return (
         " ".join(fifths),
         *shares,
         f"{statistics.fmean(updates):.0f}",
+        f"{statistics.fmean(trials):,.0f}",
         f"{statistics.fmean(seconds):.0f}",
         f"{statistics.fmean(total):.0f}",
     )
@@ -130,7 +167,7 @@ def levels_table(lines: Sequence[Line]) -> str:
         count = len(line["tests"])
         for number in sorted({max(1, count * part // 10) for part in range(1, 11)}):
             rollouts = sum(line["rollouts"][:number])
-            rates = [f"{rate:.2f}" for rate in line["tests"][number - 1]]
+            rates = ["-" if rate is None else f"{rate:.2f}" for rate in line["tests"][number - 1]]
             shares = [f"{share:.0%}" for share in line["shares"][number - 1]]
             rows.append((line["arm"], f"{rollouts:,}", *rates, " ".join(shares)))
     columns = ("arm", "rollouts", *(f"level {level}" for level in LEVELS), "practice at levels 1 to 6")
@@ -138,33 +175,44 @@ def levels_table(lines: Sequence[Line]) -> str:
 
 
 def draw(lines: Sequence[Line], path: Path) -> None:
-    """Success at the target by rollouts, and the share of each level in what GenEnv's policy wrote."""
+    """Success at the target by rollouts; GenEnv's success at every level; and the levels of what its policy wrote."""
     from matplotlib.figure import Figure
 
     arms = by_arm(lines)
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure = Figure(figsize=(13, 3.6), layout="constrained")
+    target, levels, written = figure.subplots(1, 3)
     for name, mine in arms.items():
-        spent = cumulated(mine[0]["rollouts"])
-        tests = [[test[-1] for test in line["tests"]] for line in mine]
-        means = [statistics.fmean(values) for values in zip(*tests, strict=False)]
-        left.plot(spent[: len(means)], smoothed(means), label=f"{name} ({len(mine)})")
-    left.set(xlabel="rollouts", ylabel="success at the target, level 6", ylim=(-0.02, 1.02))
-    left.legend(fontsize="small")
-    if "genenv" in arms:
-        mine = arms["genenv"]
-        spent = cumulated(mine[0]["rollouts"])
+        _draw_band(target, mine, 6, f"{name} ({len(mine)})")
+    target.set(title="all arms, level 6", xlabel="rollouts", ylabel="success in tests", ylim=(-0.02, 1.02))
+    target.legend(fontsize="small")
+    mine = arms.get("genenv", [])
+    if mine:
+        for level in LEVELS:
+            _draw_band(levels, mine, level, f"level {level}")
+        levels.set(title="genenv, every level", xlabel="rollouts", ylim=(-0.02, 1.02))
+        levels.legend(fontsize="small")
         shares = mean_shares(mine)
-        right.stackplot(spent[: len(shares)], *zip(*shares, strict=True), labels=[f"level {level}" for level in LEVELS])
-        right.set(xlabel="rollouts", ylabel="share of practice, genenv", ylim=(0, 1))
-        right.legend(fontsize="small", loc="lower left")
+        spent = cumulated(mine[0]["rollouts"])[: len(shares)]
+        written.stackplot(spent, *zip(*shares, strict=True), labels=[f"level {level}" for level in LEVELS])
+        written.set(title="genenv, what was written", xlabel="rollouts", ylabel="share", ylim=(0, 1))
     figure.savefig(path, dpi=100)
 
 
+def _draw_band(axis: Any, mine: Sequence[Line], level: int, label: str) -> None:
+    """The mean over seeds, and from the lowest to the highest seed."""
+    runs = [[test[level - 1] for test in line["tests"]] for line in mine]
+    if any(None in run for run in runs):
+        return
+    by_test = list(zip(*[smoothed(run) for run in runs], strict=False))
+    spent = cumulated(mine[0]["rollouts"])[: len(by_test)]
+    axis.plot(spent, [statistics.fmean(values) for values in by_test], label=label)
+    axis.fill_between(spent, [min(values) for values in by_test], [max(values) for values in by_test], alpha=0.12)
+
+
 def mean_shares(mine: Sequence[Line]) -> list[list[float]]:
-    """The share of each level in a cycle's practice, the mean over seeds."""
+    """The share of each level in what was written in a cycle, the mean over seeds."""
     means = []
-    for of_seeds in zip(*(line["shares"] for line in mine), strict=False):
+    for of_seeds in zip(*(line["written"] for line in mine), strict=False):
         means.append([statistics.fmean(values) for values in zip(*of_seeds, strict=True)])
     return means
 

@@ -39,12 +39,16 @@ def arms(study):
 
 
 def test_every_arm_is_a_config_that_resolves(arms):
-    for name in [*arms.ARMS, "alpha=0.25", "kl=0.1", "rate=1e-4", "share=0", "soft", "paper"]:
+    for name in [*arms.ARMS, "alpha=0.25", "kl=0.1", "rate=1e-4", "share=0", "genenv=soft", "agent_only=soft", "paper"]:
         for scarce in (False, True):
             plain = arms.make_config(name, 3, 5, scarce, [])
             resolved = config.resolve(plain)
             assert resolved.seed == 3 and resolved.schedule.cycles == 5
             assert resolved.to_toml()["world"].get("base", 0) == (20 if scarce else 0)
+            if resolved.designer.id == "language-v1":
+                groups = resolved.schedule.designed // resolved.agent_options.group_size
+                attempts = groups // resolved.schedule.designs * resolved.agent_options.group_size
+                assert attempts >= resolved.designer_options.n, "else the environment policy learns nothing"
 
 
 def test_an_arm_that_does_not_exist_is_named(arms):
@@ -67,7 +71,8 @@ def test_all_arms_spend_equally_many_rollouts_and_tests_and_begin_with_the_same_
     assert len(out.read_text().splitlines()) == len(lines), "what is there is not made again"
 
 
-def test_tables_compare_the_arms(study):
+def test_tables_compare_the_arms(study, tmp_path):
+    skip_without("plots")
     tables = importlib.import_module("tables")
 
     def line(arm, seed, end, reached):
@@ -79,7 +84,9 @@ def test_tables_compare_the_arms(study):
             "rollouts": [100] * 10,
             "shares": [[0.0] * 5 + [1.0]] * 10,
             "success": [0.5] * 10,
+            "written": [[0.0] * 5 + [1.0]] * 10,
             "writing": {},
+            "trials": 0,
             "seconds": {"designed": 10.0, "propose": 1.0},
         }
 
@@ -89,6 +96,14 @@ def test_tables_compare_the_arms(study):
     assert tables.final(lines[0]) == pytest.approx(80)
     assert tables.reached_at(lines[0], 6) == 400 and tables.reached_at(lines[3], 6) == 800
     text = tables.summary(lines)
-    assert "| random | never (0 of 3) | never (0 of 3) | 1k (3 of 3) | 20.0 ± 0.0 | 1.00 |" in text
-    assert "| agent_only | never (0 of 3) | never (0 of 3) | never (0 of 3) | 80.0 ± 0.0 | 1.00 |" in text
+    assert "| random | not reached (0 of 3) | not reached (0 of 3) | 1k (3 of 3) | 20.0 ± 0.0 | 1.00 |" in text
+    assert (
+        "| agent_only | not reached (0 of 3) | not reached (0 of 3) | not reached (0 of 3) | 80.0 ± 0.0 | 1.00 |"
+        in text
+    )
+    assert "| genenv | 1,000 | 1.00 | 1.00 | 0.00 | 0.00 | 0.00 | 0.80 |" in tables.levels_table(lines[:1])
+    untested = {**lines[0], "arm": "policy", "tests": [[None] * 5 + [0.5]] * 10}
+    assert "| policy | 1 | 1,000 | - | - | - | - | - | 50 |" in tables.summary([untested])
+    tables.draw([*lines, untested], tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 1000
     assert tables.probability_of_improvement([1.0, 2.0], [1.0, 3.0]) == pytest.approx((0.5 + 1) / 4)

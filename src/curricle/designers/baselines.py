@@ -15,7 +15,7 @@ from pydantic import Field
 
 from curricle.designer import Context, Designer, LeaveOptions, OfOptions
 from curricle.errors import RunDamaged
-from curricle.records import Brief, Design, Outcome
+from curricle.records import Brief, Design, Outcome, Value
 from curricle.registry import named
 from curricle.seeds import generator
 from curricle.setting import Setting
@@ -129,7 +129,7 @@ class Fixed(StoredDesigns):
         """Ask once, then repeat. Where there are more designs than a cycle takes, each cycle uses the next ones."""
         if not self.designs:
             seed_tasks = len(brief.examples)
-            wanted = math.ceil(self.options.variations * (seed_tasks or n))
+            wanted = math.ceil(round(self.options.variations * (seed_tasks or n), 6))
             self.designs = self.inner.propose(brief, wanted or n, context)
         count = len(self.designs)
         if count <= n:
@@ -165,7 +165,8 @@ class EasyToHard(StoredDesigns):
         """Rank at the first call, then walk down the list."""
         if not self.designs:
             candidates = self.inner.propose(brief, self.options.candidates, context)
-            self.designs = _easiest_first(context.trial(candidates, practised=self.options.validation_practice))
+            outcomes = context.trial(candidates, practised=self.options.validation_practice)
+            self.designs = _easiest_first(outcomes, self.setting)
         last_start = len(self.designs) - n
         start = max(0, min((brief.cycle - 1) * n, last_start))
         return self.designs[start : start + n]
@@ -182,14 +183,30 @@ class Adversarial(StoredDesigns):
         """Rank all candidates and take the hardest n."""
         if not self.designs:
             self.designs = self.inner.propose(brief, self.options.candidates, context)
-        return _easiest_first(context.trial(self.designs))[-n:]
+        return _easiest_first(context.trial(self.designs), self.setting)[-n:]
 
 
-def _easiest_first(outcomes: Sequence[Outcome]) -> list[Design]:
-    """Order designs by the skills that an agent showed in them; the mean reward breaks ties."""
+def _easiest_first(outcomes: Sequence[Outcome], setting: type[Setting]) -> list[Design]:
+    """Order designs by the skills that an agent showed in them; then by the mean reward and by what knobs declare."""
 
-    def ease(outcome: Outcome) -> tuple[float, float]:
+    def ease(outcome: Outcome) -> tuple[float, float, float]:
         attempts = max(outcome.attempts, 1)
-        return (sum(outcome.skills.values()) / attempts, outcome.reward / attempts)
+        shown = sum(outcome.skills.values()) / attempts
+        return (shown, outcome.reward / attempts, -declared_difficulty(setting, outcome.design.setting))
 
     return [outcome.design for outcome in sorted(outcomes, key=ease, reverse=True)]
+
+
+def declared_difficulty(setting: type[Setting], values: Mapping[str, Value]) -> float:
+    """How hard a setting is by the directions that its knobs declare: the sum over them, each from 0 to 1."""
+    total = 0.0
+    for knob in setting.knobs():
+        levels = knob.levels() if knob.harder and knob.kind != "text" else ()
+        if len(levels) < 2:
+            continue
+        if knob.kind in ("int", "float"):
+            place = (float(values[knob.name]) - float(levels[0])) / (float(levels[-1]) - float(levels[0]))
+        else:
+            place = levels.index(values[knob.name]) / (len(levels) - 1)
+        total += place if knob.harder == "up" else 1 - place
+    return total

@@ -17,7 +17,7 @@ import json
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -142,7 +142,6 @@ class GRPO(Agent):
         from curricle.agents.grpo.trainer import GRPOTrainer
 
         self._trainer = GRPOTrainer(self.causal, self.options, self._roll_out)
-        gc.freeze()  # the trainer collects garbage at each practice; all modules imported so far need no look
         return self._trainer
 
     # -- practice ------------------------------------------------------------------------------------------------------
@@ -179,7 +178,8 @@ class GRPO(Agent):
         practice = _Practice(self, designs, budget, report)
         if budget:
             tasks = self._draw_tasks(designs, seed, first_turn)
-            self.trainer.run(tasks, updates, derive(seed, "trainer"), practice.add_update)
+            with _garbage_frozen():
+                self.trainer.run(tasks, updates, derive(seed, "trainer"), practice.add_update)
         self._warn_without_signal(practice)
         self._designs_key = designs_key
         self._turns_taken = first_turn + practice.turns
@@ -443,6 +443,16 @@ class _Practice:
         for number in range(first_turn, first_turn + self.done // size):
             self.counts.spent[number % len(self.designs)] += size
         return self.counts.outcomes()
+
+
+@contextmanager
+def _garbage_frozen() -> Iterator[None]:
+    """Leave what is in memory already out of garbage collection: the trainer's would look at every imported module."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _ignore(done: int, metrics: Mapping[str, float]) -> None:

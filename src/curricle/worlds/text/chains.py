@@ -9,6 +9,7 @@ Practice at the top teaches nothing at first, while each rung can be reached fro
 A design sets the level, or holds one written chain in the knob `task`.
 """
 
+import functools
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from pydantic import Field, model_validator
 
 from curricle import records
 from curricle import setting as knobs
-from curricle.errors import WorldError
+from curricle.errors import UsageError, WorldError
 from curricle.records import Message, Skill, Task, Values, Verdict
 from curricle.seeds import derive, generator, is_for_test
 from curricle.setting import knob
@@ -108,9 +109,7 @@ class ChainsOptions(records.Options):
         "original",
         description="Which levels tests of the original have: its own, or all in turn; the headline is its own.",
     )
-    examples: int = Field(
-        4, ge=0, le=64, description="Seed tasks of each level that a designer is shown each cycle, to vary."
-    )
+    examples: int = Field(4, ge=0, le=64, description="Seed tasks of each level that a designer is shown, to vary.")
 
 
 class Chains(TaskWorld):
@@ -169,6 +168,13 @@ class Chains(TaskWorld):
         },
     }
 
+    def __init__(self, options: ChainsOptions | None = None, original: knobs.Setting | None = None) -> None:
+        super().__init__(options, original)
+        if self.original.values["task"]:
+            raise UsageError(
+                f"original.task = {self.original.values['task']!r}: tests would have no chain but this one"
+            )
+
     def tasks(self, setting: knobs.Setting, n: int, seed: int) -> list[Task]:
         """Return a written chain n times, or draw chains of one level; tests draw some that practice never sees."""
         assert isinstance(setting, ChainsSetting)
@@ -178,10 +184,15 @@ class Chains(TaskWorld):
         if self.options.tested == "all" and held_out and setting.values == self.original.values:
             return self._draw_all_levels(n, seed)
         if self.options.base and not held_out and setting.values == self.original.values:
-            base = self._draw(setting.level, self.options.base, generator(derive(0, "base"), "chains"), held_out)
-            order = generator(seed, "rows").permutation(len(base))
-            return [base[int(order[i % len(base)])] for i in range(n)]
+            order = generator(seed, "rows").permutation(len(self._base))
+            return [self._base[int(order[i % len(order)])] for i in range(n)]
         return self._draw(setting.level, n, generator(seed, "chains"), held_out)
+
+    @functools.cached_property
+    def _base(self) -> list[Task]:
+        """The fixed tasks of practice in the original, if the option `base` asks for such."""
+        level = int(str(self.original.values["level"]))
+        return self._draw(level, self.options.base, generator(derive(0, "base"), "chains"), held_out=False)
 
     def _draw_all_levels(self, n: int, seed: int) -> list[Task]:
         """Draw n test tasks, of all levels in turn."""
@@ -206,12 +217,15 @@ class Chains(TaskWorld):
         raise WorldError(f"{self.id}: found {len(found)} of {n} {side} tasks of level {level}; raise the level")
 
     def examples(self, cycle: int) -> Sequence[Values]:
-        """Some chains of every level, as seed tasks."""
+        """Some chains of every level, as seed tasks, the same in every cycle; with `base`, the original's are of it."""
         found = list[Values]()
         for level in range(1, LEVELS + 1):
-            rng = generator(derive(0, "examples", cycle, level), "chains")
-            for task in self._draw(level, self.options.examples, rng, held_out=False):
-                found.append(self.setting({"task": task.id}).values)
+            if self.options.base and level == self.original.values["level"]:
+                tasks = self._base[: self.options.examples]
+            else:
+                rng = generator(derive(0, "examples", level), "chains")
+                tasks = self._draw(level, self.options.examples, rng, held_out=False)
+            found += [self.setting({"task": task.id}).values for task in tasks]
         return found
 
     def score(self, task: Task, transcript: Sequence[Message]) -> Verdict:
