@@ -4,10 +4,19 @@ import pytest
 from helpers.sweep import DESIGNERS, LADDER, VAULT, WORLDS, Bench, scores
 
 from curricle.designer import LeaveOptions
-from curricle.designers.baselines import Adversarial, EasyToHard, Fixed, FixedOptions, NoDesigns, Random
+from curricle.designers.baselines import (
+    Adversarial,
+    EasyToHard,
+    Fixed,
+    FixedOptions,
+    NoDesigns,
+    Random,
+    _easiest_first,
+    declared_difficulty,
+)
 from curricle.designers.tutor import Tutor, TutorOptions
 from curricle.errors import RunDamaged, UsageError
-from curricle.records import Cycle, Outcome, Skill
+from curricle.records import Cycle, Design, Outcome, Skill
 from curricle.worlds.crafter import Crafter
 
 
@@ -83,6 +92,25 @@ def test_without_seeds_fixed_makes_so_many_for_each_design_of_a_cycle():
     cycles = [fixed.propose(world.brief(cycle, 4), 2, Bench(world)) for cycle in range(1, 5)]
     made = Random(LADDER.Setting, seed=1).propose(world.brief(1, 4), 6, Bench(world))
     assert [made.index(d) for cycle in cycles for d in cycle] == [*range(6), 0, 1]
+
+
+@pytest.mark.parametrize(("variations", "count"), [(3.3, 7), (1.1, 3), (0.4, 1)])
+def test_a_fraction_of_variations_is_rounded_up(variations, count):
+    world = LADDER()
+    fixed = Fixed(LADDER.Setting, FixedOptions(variations=variations), seed=1)
+    fixed.propose(world.brief(1, 4), 2, Bench(world))
+    assert len(fixed.designs) == count
+
+
+def test_what_is_equally_easy_is_ranked_by_what_knobs_declare():
+    crafter = Crafter()
+    easy = crafter.setting({"iron": "very common", "area": 24}).values
+    hard = crafter.setting({"iron": "rare", "zombie": "many"}).values
+    original = crafter.original.values
+    order = [declared_difficulty(Crafter.Setting, values) for values in (easy, original, hard)]
+    assert order == sorted(order) and len(set(order)) == 3
+    outcomes = [Outcome(design=Design(setting=values), attempts=1, successes=0) for values in (hard, easy, original)]
+    assert [d.setting for d in _easiest_first(outcomes, Crafter.Setting)] == [easy, original, hard]
 
 
 class Noting(Random):

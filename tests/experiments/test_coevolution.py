@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from typing import Any
 
 import pytest
 from helpers.paths import ROOT
@@ -46,9 +47,11 @@ def test_every_arm_is_a_config_that_resolves(arms):
             assert resolved.seed == 3 and resolved.schedule.cycles == 5
             assert resolved.to_toml()["world"].get("base", 0) == (20 if scarce else 0)
             if resolved.designer.id == "language-v1":
-                groups = resolved.schedule.designed // resolved.agent_options.group_size
-                attempts = groups // resolved.schedule.designs * resolved.agent_options.group_size
-                assert attempts >= resolved.designer_options.n, "else the environment policy learns nothing"
+                agent: Any = resolved.agent_options
+                groups = resolved.schedule.designed // agent.group_size
+                attempts = groups // resolved.schedule.designs * agent.group_size
+                options: Any = resolved.designer_options
+                assert attempts >= options.n, "else the environment policy learns nothing"
 
 
 def test_an_arm_that_does_not_exist_is_named(arms):

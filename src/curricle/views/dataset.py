@@ -28,6 +28,8 @@ UNUSED = "unused"
 """Why a design without a fault was not practised: a designer that ranks candidates left it out."""
 SOUND = ("", "spare", "duplicate")
 """Faults of candidates whose settings the world accepts, so that their tasks can be drawn."""
+REFUSED = "refused"
+LEFT_OUT = "the world refused it; it is left out, because it may be a task that is kept for tests"
 DEEPEST = 4
 """How many designers inside each other are searched for a pool."""
 Row = dict[str, Any]
@@ -142,7 +144,8 @@ def _used_row(cycle: int, outcome: Outcome, tasks: _Tasks) -> Row:
 def _dropped_row(candidate: pools.Row, by: str, tasks: _Tasks) -> Row:
     """A candidate that was not used; its setting has only the knobs that it wrote."""
     fault = str(candidate.info["fault"])
-    values = _values(candidate)
+    is_refused = fault == REFUSED
+    values = {} if is_refused else _values(candidate)
     return {
         "cycle": int(candidate.info["cycle"]),
         "setting": _json(values),
@@ -152,7 +155,7 @@ def _dropped_row(candidate: pools.Row, by: str, tasks: _Tasks) -> Row:
         "changed": [],
         "used": False,
         "dropped": fault or UNUSED,
-        "dropped_why": str(candidate.info.get("why", "")),
+        "dropped_why": LEFT_OUT if is_refused else str(candidate.info.get("why", "")),
         "attempts": 0,
         "successes": 0,
         "p": None,
@@ -172,9 +175,10 @@ def _task_columns(task: Task | None, written: bool) -> Row:
 def _policy_columns(row: pools.Row | None) -> Row:
     """What the environment policy was asked and answered, and how much its training weighs it."""
     reward = row.info.get("reward") if row else None
+    is_shown = row is not None and row.info["fault"] != REFUSED
     return {
         "request": _chat(row.prompt) if row else None,
-        "completion": row.completion if row else None,
+        "completion": row.completion if row and is_shown else None,
         "seed_task": str(row.info.get("group", "")) if row else None,
         "reward": None if reward is None else float(reward),
         "weight": row.weight if row else None,

@@ -1,5 +1,6 @@
 """A small model of random weights on chains: it learns the first level, and resumes with the same bytes."""
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def agent(level, **options):
         "group_size": 4,
         "tasks_per_update": 4,
         "microbatch_size": 16,
-        "max_tokens": 18,
+        "max_tokens": 7,
         "imitation_tasks": 64,
         "imitation_learning_rate": 3e-3,
     }
@@ -51,6 +52,13 @@ def test_a_checkpoint_between_two_practices_changes_no_byte(tmp_path):
     found = resumed.causal.arrays()
     assert expected.keys() == found.keys()
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
+
+
+def test_practice_leaves_garbage_collection_as_it_was():
+    """What is frozen for the time of a practice would never be freed."""
+    one = agent(1)
+    one.practise([one.world.unaltered()], 16, seed=1, report=quiet)
+    assert gc.get_freeze_count() == 0
 
 
 def test_solutions_of_several_settings_are_imitated_in_equal_shares():

@@ -76,6 +76,23 @@ def test_nothing_that_a_request_has_shown_is_new(note, tmp_path):
         assert one.rows[-1].info["fault"] == "duplicate" and design.by == "language-v1 fallback"
 
 
+@pytest.mark.parametrize(("cycles", "fault"), [(0, "duplicate"), (1, ""), (2, "duplicate")])
+def test_only_texts_of_the_last_cycles_may_not_come_again(cycles, fault, tmp_path):
+    world = Seeded()
+    options = {"oversample": 1.0, "max_rounds": 1, "text": "required", "aim": "task", "copy_cycles": cycles}
+    designer = policy(**options)
+    for cycle, note in ((1, "completely new words of mine"), (2, "and then something else again")):
+        script(designer, {"note": note})
+        designer.propose(world.brief(cycle, 3), 1, RecordingContext(world))
+    designer.save(tmp_path)
+    again = policy(**options)
+    again.load(tmp_path)
+    for one in (designer, again):
+        script(one, {"note": "completely new words of mine"})
+        one.propose(world.brief(3, 3), 1, RecordingContext(world))
+        assert one.rows[-1].info["fault"] == fault
+
+
 def test_no_seed_stands_in_twice_before_all_have():
     world, designer = Seeded(), policy(oversample=1.0, max_rounds=1, text="required", aim="task")
     designer._write = lambda asked, seed: [writing(designer, "endless") for _ in asked]

@@ -237,6 +237,46 @@ def test_a_policy_that_writes_what_nobody_solves_finds_its_way_out(tmp_path):
     assert {asked_for(still, cycle, context) for cycle in range(1, 17)} == {"a" * 16}, "without it, it stands still"
 
 
+@pytest.mark.parametrize(("share", "explored"), [(0.0, []), (0.25, [3, 7]), (0.4, [2, 4, 7])])
+def test_the_initial_model_writes_its_share_in_every_cycle(share, explored):
+    designer = policy(initial_share=share)
+    assert [number for number in range(8) if designer._exploration(number)] == explored
+    assert all(designer._exploration(number) in (0.0, 1.0) for number in range(8)), "at the usual temperature"
+    designer.stuck = 2
+    assert [number for number in range(4) if designer._exploration(number)] == [1, 3], "every second one while stuck"
+    assert designer._exploration(1) == 2.0
+
+
+@pytest.mark.slow
+def test_what_the_initial_model_writes_is_kept_apart():
+    narrowed = narrow(initial_share=0.5)
+    letters = [d.setting["letter"] for d in narrowed.propose(Pick().brief(1, 9), 40, RecordingContext(Pick()))]
+    assert set(letters[0::2]) == {"a"} and set(letters[1::2]) == set("abc")
+    assert [row.info["wider"] for row in narrowed.rows[:4]] == [0.0, 1.0, 0.0, 1.0]
+
+
+def test_a_short_request_has_the_seed_task_and_numbers_only():
+    class Seeded(Pick):
+        id = "one-seed-v1"
+
+        def examples(self, cycle):
+            return [self.setting({"letter": "b", "note": "hey"}).values]
+
+    world = Seeded()
+    short = policy(requests="short", aim="task", alpha=0.4)
+    (first,) = short.prompts(world.brief(1, 3), 1)[:1]
+    assert first[0].content == "letter: b\nmost: 3\nnote: ```\nhey\n```\n> 40%"
+    tried = Outcome(design=Design(setting=world.setting({}).values), attempts=10, successes=7)
+    past = [Cycle(number=1, designed=(tried,), scores=scores(world))]
+    (later,) = short.prompts(world.brief(2, 3, past), 1)[:1]
+    assert later[0].content.endswith("\n70% > 40%")
+
+
+def test_imitation_without_seed_tasks_is_said(caplog):
+    policy(imitation_passes=3, max_rounds=1).propose(Pick().brief(1, 2), 1, RecordingContext(Pick()))
+    assert "has 0 seed tasks" in caplog.text
+
+
 def test_a_warm_start_shows_what_seed_tasks_look_like(caplog):
     class Seeded(Pick):
         id = "seeds-v1"

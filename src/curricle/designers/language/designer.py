@@ -84,8 +84,14 @@ class Language(Designer):
     def propose(self, brief: Brief, n: int, context: Context) -> list[Design]:
         """Write candidates until n can be used, for a few rounds at most; the fallback fills what is missing."""
         o = self.options
-        if o.imitation_passes and o.text != "off" and brief.cycle == 1 and len(brief.examples) > 1:
-            self._imitate(brief, context)
+        if o.imitation_passes and o.text != "off" and brief.cycle == 1:
+            if len(brief.examples) > 1:
+                self._imitate(brief, context)
+            else:
+                LOG.warning(
+                    "%s: imitation_passes = %d, but %s has %d seed tasks and it takes two; the policy writes as it is",
+                    *(self.id, o.imitation_passes, brief.world, len(brief.examples)),
+                )
         first_row = len(self.rows)
         copies = self._earlier_texts(brief)
         self.pending = []
@@ -193,10 +199,10 @@ class Language(Designer):
         """Return what a new text may not copy: texts that any request has shown, and those of earlier designs."""
         self.shown |= dict.fromkeys(shown_texts(self.setting, brief))
         texts = list(self.shown)
-        first_cycle = brief.cycle - (self.options.copy_cycles or brief.cycle)
+        cycles = self.options.copy_cycles
         for row in self.rows:
-            counts = not row.info["fault"] and row.info["cycle"] >= first_cycle
-            if counts and isinstance(row.truth, dict):
+            is_recent = not cycles or row.info["cycle"] >= brief.cycle - cycles
+            if is_recent and not row.info["fault"] and isinstance(row.truth, dict):
                 texts += written_texts(self.setting, row.truth, brief.original)
         return Copies(self.options.copy_threshold, texts=texts)
 

@@ -83,7 +83,9 @@ class LanguageOptions(CausalOptions, LeaveOptions):
         0.8, gt=0, le=1, description="Share of word triples in common from which a text is a copy."
     )
     copy_cycles: int = Field(
-        0, ge=0, description="Cycles back that a text may not be a copy of; 0: all. For worlds with few possible texts."
+        0,
+        ge=0,
+        description="The last cycles whose designs a text may not copy; 0: all cycles. For worlds with few texts.",
     )
     sample_batch: int = Field(64, ge=1, description="Replies drawn at a time.")
 
