@@ -4,7 +4,7 @@ A task has the signs of its steps, their numbers, and a digit to start from: `+-
 - 5, then the distance to 2. The agent answers with six digits, the result of each step: `720000`. Results are taken
 modulo 8. Where the task has dots, any digit will do. An attempt counts only if the result of every step is right. So an
 agent that knows the first k kinds solves an eighth of the next level by guessing, and a 64th of the one after that.
-(Levels 5 and 6 can be guessed more often: the larger or smaller of two numbers is often the second.) Practice at the top
+Levels 5 and 6 can be guessed more often: the larger or smaller of two numbers is often the second. Practice at the top
 teaches nothing at first, while each rung can be reached from the one below.
 
 A design sets the level, or holds one written chain in the knob `task`.
