@@ -77,18 +77,19 @@ class ChainsSetting(knobs.Setting):
         """A written chain keeps to its form: what it may say next is a step, the digit at its end, or nothing more."""
         if name != "task":
             return None
-        if said.endswith("\n"):
-            return [""]
-        signs, _, rest = said.partition(" ")
+        signs, first_space, rest = said.partition(" ")
+        numbers, second_space, start = rest.partition(" ")
+        if not signs:
+            return [SIGNS[0]]
         if len(signs) < LEVELS:
-            steps = "" if DOT in signs else SIGNS[len(signs)]
-            return [*steps, DOT] if signs else [*steps]
-        numbers, space, _ = rest.partition(" ")
-        if not rest and " " not in said:
+            return [DOT] if DOT in signs else [SIGNS[len(signs)], DOT]
+        if not first_space:
             return [" "]
         if len(numbers) < LEVELS:
             return [DOT] if signs[len(numbers)] == DOT else list(DIGITS[1:])
-        return [f"{digit}\n" for digit in DIGITS] if space else [" "]
+        if not second_space:
+            return [" "]
+        return [""] if start else [f"{digit}\n" for digit in DIGITS]
 
     @model_validator(mode="after")
     def _task_is_sound(self) -> Self:
