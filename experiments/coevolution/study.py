@@ -61,7 +61,7 @@ def run_jobs(arguments: argparse.Namespace, jobs: Sequence[tuple[str, int]], out
         if out is None and has_agent(folder):
             return
         print(f"{arm}, seed {seed}: {folder}", flush=True)
-        subprocess.run(words, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        in_own_process(words)
         if out is not None:
             with _writing:
                 append_line(out, {"arm": arm, "seed": seed, **result(folder)})
@@ -69,6 +69,11 @@ def run_jobs(arguments: argparse.Namespace, jobs: Sequence[tuple[str, int]], out
     with ThreadPoolExecutor(arguments.processes) as pool:
         for _ in pool.map(run_job, jobs):
             pass
+
+
+def in_own_process(words: Sequence[str]) -> None:
+    """Make one run on one core."""
+    subprocess.run(words, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def run_one(arguments: argparse.Namespace) -> None:
@@ -139,7 +144,7 @@ def main(words: Sequence[str] | None = None) -> None:
         one.add_argument("--processes", type=int, default=2 if name == "demo" else 1)
         if name == "run":
             one.add_argument("--arms", nargs="+", default=list(ARMS), metavar="ARM")
-            one.add_argument("--seeds", type=seeds, default=list(range(10)), metavar="0-9")
+            one.add_argument("--seeds", type=seeds, default=list(range(10, 20)), metavar="10-19")
         else:
             one.add_argument("--seed", type=int, default=0)
         if name == "one":

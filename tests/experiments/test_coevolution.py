@@ -29,9 +29,12 @@ SMALL = [
 
 @pytest.fixture
 def study(monkeypatch):
+    """The script, whose runs are made in this process: importing all that they need takes seconds."""
     monkeypatch.syspath_prepend(ROOT / "experiments" / "common")
     monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("study")
+    script = importlib.import_module("study")
+    monkeypatch.setattr(script, "in_own_process", lambda words: script.main(words[2:]))
+    return script
 
 
 @pytest.fixture
@@ -63,7 +66,7 @@ def test_an_arm_that_does_not_exist_is_named(arms):
 def test_all_arms_spend_equally_many_rollouts_and_tests_and_begin_with_the_same_agent(study, arms, tmp_path):
     out = tmp_path / "results.jsonl"
     words = ["--runs", str(tmp_path / "runs"), "--out", str(out), "--cycles", "2", "--seeds", "5"]
-    study.main(["run", *words, "--processes", "2", "--set", *SMALL])
+    study.main(["run", *words, "--set", *SMALL])
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert {line["arm"] for line in lines} == set(arms.ARMS)
     assert {tuple(line["rollouts"]) for line in lines} == {(32, 32)}
@@ -72,6 +75,17 @@ def test_all_arms_spend_equally_many_rollouts_and_tests_and_begin_with_the_same_
     assert all(abs(sum(shares) - 1) < 0.01 for line in lines for shares in line["shares"])
     study.main(["run", *words, "--set", *SMALL])
     assert len(out.read_text().splitlines()) == len(lines), "what is there is not made again"
+
+
+@pytest.mark.slow
+def test_the_demo_ends_with_a_table_and_a_picture(study, tmp_path, capsys):
+    skip_without("plots")
+    study.main(["demo", "--runs", str(tmp_path / "demo"), "--processes", "1", "--cycles", "2", "--set", *SMALL])
+    shown = capsys.readouterr().out
+    for arm in ("agent_only", "genenv"):
+        assert len([row for row in shown.splitlines() if row.startswith(f"| {arm} | ")]) == 2, "a row a cycle"
+    assert (tmp_path / "demo" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert f"picture: {tmp_path / 'demo' / 'curves.png'}" in shown
 
 
 def test_tables_compare_the_arms(study, tmp_path):

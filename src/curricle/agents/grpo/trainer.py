@@ -69,6 +69,8 @@ REPORTED = {
 """TRL's names of the metrics we report; `no_signal` is the share of attempts whose group all earned the same reward."""
 ROWS_WITHOUT_GRADIENT = 4
 """How many times as many packed rows go through the network at a time where nothing is kept for a gradient."""
+NO_ADVANTAGE = 1e-6
+"""Advantages up to this are those of equal rewards."""
 MASKED_LOG_PROB = -1000.0
 """Below the log-probability of any token: exp(MASKED_LOG_PROB - log_prob) is 0."""
 
@@ -88,6 +90,7 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc,name-defined,unused-ign
         self.tasks: dict[int, DesignTask] = {}  # of this call of `run`, by the number that stands in TRL's rows
         self.row_tasks: list[DesignTask] = []  # of this rank's rows of the update
         self.attempts: list[Attempt] = []  # of all ranks, of this update; empty once they are reported
+        self.has_signal = True  # whether any attempt of this update has an advantage
         on_gpu = causal.device.type == "cuda"
         with (
             explain_refusals(self.options),
@@ -188,6 +191,8 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc,name-defined,unused-ign
             batch["ref_per_token_logps"] = mask_reference(batch)
         if self.options.step_weight:
             batch["advantages"] = self._add_turn_advantages(batch)
+        largest = float(batch["advantages"].abs().max())
+        self.has_signal = max(ranks.all_gather(largest)) > NO_ADVANTAGE
         return batch
 
     def _add_turn_advantages(self, batch: Batch) -> torch.Tensor:
@@ -217,13 +222,15 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc,name-defined,unused-ign
         """Return TRL's loss of a microbatch.
 
         Overridden because TRL takes the mean entropy, and means for metrics, over each microbatch. They have unequally
-        many tokens, so these means count by their tokens, as if taken over the whole update.
+        many tokens, so these means count by their tokens, as if taken over the whole update. An update in which no
+        group has a signal has no entropy bonus: Adam makes whole steps of it, however small, and an agent that earns
+        nothing would forget what it can do.
         """
         weight = 1.0
         if self.loss_type in TOKEN_MEAN_LOSSES and ranks.count() == 1 and not self.use_adaptive_entropy:
             weight = token_share(inputs, self.args.steps_per_generation)
         entropy_coef = self.entropy_coef
-        self.entropy_coef = weight * entropy_coef
+        self.entropy_coef = weight * entropy_coef * self.has_signal
         try:
             loss = super()._compute_loss(model, inputs)
         finally:
