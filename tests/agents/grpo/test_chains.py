@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.grpo_agents import agent as letters
 from helpers.skips import skip_without
 from helpers.sweep import quiet
+from helpers.tiny_model import Pick, tiny
 
 from curricle.agents.grpo import GRPO
 from curricle.errors import AgentError, ValueRefused
@@ -59,6 +61,21 @@ def test_practice_leaves_garbage_collection_as_it_was():
     one = agent(1)
     one.practise([one.world.unaltered()], 16, seed=1, report=quiet)
     assert gc.get_freeze_count() == 0
+
+
+def test_an_entropy_bonus_alone_changes_nothing():
+    """Nothing of level 6 is solved at first, so there is no signal."""
+    one = agent(6, entropy_coef=0.1)
+    before = one.causal.arrays()
+    metrics: list[dict[str, float]] = []
+    one.practise([one.world.unaltered()], 32, seed=1, report=lambda done, found: metrics.append(dict(found)))
+    assert {found["practice/no_signal"] for found in metrics} == {1.0}
+    after = one.causal.arrays()
+    assert all(np.array_equal(before[name], after[name]) for name in before if name.startswith("weight/"))
+    assert not one.trainer.has_signal
+    other = letters(Pick(), model=tiny(0.5), group_size=8, tasks_per_update=4, microbatch_size=32, max_tokens=1)
+    other.practise([other.world.unaltered()], 32, seed=1, report=quiet)
+    assert other.trainer.has_signal
 
 
 def test_solutions_of_several_settings_are_imitated_in_equal_shares():
