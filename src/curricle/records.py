@@ -80,8 +80,8 @@ class Record(BaseModel):
 class OldNames(BaseModel):
     """A declaration whose fields may get other names or go away.
 
-    Configs and run folders that still have an old name stay readable: declare it in `renamed` or `removed`. Subclasses
-    inherit the declarations and may add their own.
+    Configs and run folders that still have an old name stay readable: declare it in `renamed`, `removed` or `replaced`.
+    Subclasses inherit the declarations and may add their own.
     """
 
     _noun: ClassVar[str]
@@ -90,6 +90,8 @@ class OldNames(BaseModel):
     """Old name of a field -> its name now."""
     removed: ClassVar[Mapping[str, tuple[Any, str]]] = Frozen()
     """Name of a field that is gone -> the value that changes nothing, and what to do about any other value."""
+    replaced: ClassVar[Mapping[str, Mapping[Any, Mapping[str, Any]]]] = Frozen()
+    """Name of a field that is gone -> each value that it had, with the fields of today that say the same."""
 
     @classmethod
     def every_renamed(cls) -> dict[str, str]:
@@ -102,10 +104,16 @@ class OldNames(BaseModel):
         return {name: what for kind in reversed(cls.__mro__) for name, what in vars(kind).get("removed", {}).items()}
 
     @classmethod
+    def every_replaced(cls) -> dict[str, Mapping[Any, Mapping[str, Any]]]:
+        """Replaced fields, those of base classes included."""
+        return {name: how for kind in reversed(cls.__mro__) for name, how in vars(kind).get("replaced", {}).items()}
+
+    @classmethod
     def updated(cls, table: Mapping[str, Any], what: str) -> dict[str, Any]:
         """A table under the names of today, in the same order; logs a note for each old name."""
         renamed = cls.every_renamed()
         removed = cls.every_removed()
+        replaced = cls.every_replaced()
         found: dict[str, Any] = {}
         for name, value in table.items():
             if name in removed:
@@ -124,6 +132,13 @@ class OldNames(BaseModel):
                     )
                 cls._note(f"{what}: the {cls._noun} {name} is called {new} now")
                 found[new] = value
+            elif name in replaced:
+                today = _said_today(replaced[name], value)
+                names = " and ".join(today)
+                if both := [new for new in today if new in table or new in found]:
+                    raise ValueRefused(f"{what}: {name} is {names} now, and {both[0]} is given too; leave {name} out")
+                cls._note(f"{what}: the {cls._noun} {name} is {names} now")
+                found |= today
             else:
                 found[name] = value
         return found
@@ -132,6 +147,14 @@ class OldNames(BaseModel):
     def _note(cls, text: str) -> None:
         """Log that an old name was read."""
         LOG.warning("%s", text)
+
+
+def _said_today(values: Mapping[Any, Mapping[str, Any]], value: object) -> dict[str, Any]:
+    """The fields that say what a value of a replaced one said; a value it never had is left for them to refuse."""
+    for old, fields in values.items():
+        if type(old) is type(value) and old == value:
+            return dict(fields)
+    return {name: value for fields in values.values() for name in fields}
 
 
 class Options(OldNames, Record):
