@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from curricle.errors import ValueRefused
+from curricle.records import Design, Frozen, Value
+from curricle.worlds.crafter import Crafter
 from curricle.worlds.crafter.engine.batch import engines
 from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.setting import CrafterSetting, knobs_of
@@ -194,6 +196,35 @@ def test_ore_count() -> None:
     for count in (1, 4, 9):
         assert cells(r.IRON, biome="grassland", iron_distance=3, ore_count=count) == count
         assert cells(r.DIAMOND, biome="grassland", iron_distance=3, ore_count=count) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["collect_iron", "collect_diamond", "make_iron_pickaxe", "make_iron_sword", "eat_plant"]
+)
+def test_what_eases_the_late_skills_is_enough(name: str) -> None:
+    """A random player, who spends what it holds on anything, still succeeds in a good share of episodes."""
+    skill = next(skill for skill in Crafter.skills if skill.name == name)
+    engine = engines([WORLDS], "state", exact=False)[0]
+    engine.states["upcoming"] = knobs_of(CrafterSetting.of(skill.eased_by))[0]
+    engine.states["seed"] = np.arange(WORLDS)
+    engine.reset()
+    rng = np.random.default_rng(0)
+    won = np.zeros(WORLDS, bool)
+    for _ in range(400):
+        engine.step(rng.integers(len(r.ACTIONS), size=WORLDS))
+        won |= engine.skills[:, r.ACHIEVEMENTS.index(name)]
+    assert won.mean() > 0.15
+
+
+def test_designs_of_old_are_read(caplog: pytest.LogCaptureFixture) -> None:
+    setting = Frozen[str, Value]({"start_wood": 3, "plant_nearby": True})
+    design = Crafter().updated(Design(setting=setting, aim="eat_plant"))
+    assert design.setting == {"start_wood": 3, "plant_distance": 1, "plant_age": 301}
+    assert CrafterSetting.of(design.setting).plant_distance == 1
+    assert list(CrafterSetting.updated({"plant_nearby": None}, "leave")) == ["plant_distance", "plant_age"]
+    assert all(
+        "the knob plant_nearby is plant_distance and plant_age now" in record.message for record in caplog.records
+    )
 
 
 def test_settings_of_old_make_the_same_worlds() -> None:

@@ -13,7 +13,7 @@ from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.game.objects import set_material
 from curricle.worlds.crafter.game.rng import below
 from curricle.worlds.crafter.game.state import SIDE
-from curricle.worlds.crafter.worldgen.nearby import place, place_nearby, walks
+from curricle.worlds.crafter.worldgen.nearby import REACH, place, place_nearby, walks
 
 _POND_FROM = 4
 _POND_TO = 7
@@ -23,7 +23,7 @@ _WATER = r.NEARBY.index("water")
 @kernel
 def has_water(s: Any) -> bool:
     """Whether the player can walk to water."""
-    steps = walks(s)
+    steps = walks(s, REACH)
     for x in range(s.area):
         for y in range(s.area):
             if steps[x, y] >= 0 and s.material[x, y] == r.WATER:
@@ -34,7 +34,7 @@ def has_water(s: Any) -> bool:
 @kernel
 def _dig_pond(s: Any, kept: Any) -> None:
     """Turn a spot a few steps from the start into water, 2 x 2 where there is room; what stands near stays."""
-    steps = walks(s)
+    steps = walks(s, REACH)
     spots = 0
     for x in range(s.area):
         for y in range(s.area):

@@ -18,6 +18,8 @@ from curricle.worlds.crafter.game.state import SIDE
 
 REACH: Final = 16
 """Steps to which ways are followed; water counts as within reach if so many lead to it."""
+_BEYOND: Final = 4
+"""Steps beyond a thing to which ways are followed, to find where it is used together with another."""
 _TABLE, _FURNACE, _PLANT = range(3)
 _FIRST_ORE: Final = r.NEARBY.index("coal")
 _MATERIAL = np.array([r.TABLE, r.FURNACE, r.GRASS, r.WATER, r.COAL, r.IRON, r.DIAMOND])
@@ -30,8 +32,8 @@ _AROUND_Y = np.array([-1, -1, 0, 1, 1, 1, 0, -1])
 
 
 @kernel
-def walks(s: Any) -> Any:
-    """Steps from the start to every cell within reach, -1 where there is no way; water ends a way."""
+def walks(s: Any, most: int) -> Any:
+    """Steps from the start to every cell that at most so many lead to, otherwise -1; water ends a way."""
     steps = np.full((SIDE, SIDE), -1, np.int8)
     queue = np.empty((SIDE * SIDE, 2), np.int64)
     queue[0, 0] = s.x[0]
@@ -42,7 +44,7 @@ def walks(s: Any) -> Any:
     while head < tail:
         x, y = queue[head]
         head += 1
-        if steps[x, y] == REACH or s.material[x, y] == r.WATER:
+        if steps[x, y] == most or s.material[x, y] == r.WATER:
             continue
         for way in range(4):
             i = x + r.DX[way]
@@ -138,8 +140,9 @@ def _nth(
     count = 0
     x0 = int(np.int64(s.x[0]))
     y0 = int(np.int64(s.y[0]))
-    for x in range(max(0, x0 - REACH - 1), min(s.area, x0 + REACH + 2)):
-        for y in range(max(0, y0 - REACH - 1), min(s.area, y0 + REACH + 2)):
+    far = distance + 1
+    for x in range(max(0, x0 - far), min(s.area, x0 + far + 1)):
+        for y in range(max(0, y0 - far), min(s.area, y0 + far + 1)):
             if not _fits(s, kept, steps, x, y, distance, in_rock):
                 continue
             if table_x >= 0 and _meeting(s, steps, x, y, table_x, table_y)[0] < 0:
@@ -183,13 +186,18 @@ def _at_home(s: Any, kept: Any, steps: Any, thing: int, wish: int, table_x: int,
 @kernel
 def place(s: Any, kept: Any, thing: int, wish: int, table_x: int, table_y: int) -> tuple[int, int]:
     """Put a thing as near to a distance as there is room; returns its cell, or (-1, -1) if there is none at all."""
-    steps = walks(s)
+    steps = walks(s, wish + _BEYOND)
     x, y = _at_home(s, kept, steps, thing, wish, table_x, table_y)
-    for gap in range(REACH):
-        if x < 0:
-            x, y = _pick(s, kept, steps, thing, wish + gap, table_x, table_y)
-        if x < 0 and 0 < gap <= wish:
+    if x < 0:
+        x, y = _pick(s, kept, steps, thing, wish, table_x, table_y)
+    if x < 0:
+        steps = walks(s, REACH)
+    gap = 1
+    while x < 0 and gap < REACH:
+        x, y = _pick(s, kept, steps, thing, wish + gap, table_x, table_y)
+        if x < 0 and gap <= wish:
             x, y = _pick(s, kept, steps, thing, wish - gap, table_x, table_y)
+        gap += 1
     if x < 0:
         return -1, -1
     _keep_way(s, kept, steps, x, y)
@@ -197,7 +205,7 @@ def place(s: Any, kept: Any, thing: int, wish: int, table_x: int, table_y: int) 
     if thing == _PLANT:
         s.grown[add(s, r.PLANT, x, y)] = s.knobs.plant_age
     if thing == _FURNACE and table_x >= 0:
-        steps = walks(s)
+        steps = walks(s, REACH)
         i, j = _meeting(s, steps, x, y, table_x, table_y)
         if i >= 0:
             _keep_way(s, kept, steps, i, j)
