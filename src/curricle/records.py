@@ -96,24 +96,19 @@ class OldNames(BaseModel):
     @classmethod
     def every_renamed(cls) -> dict[str, str]:
         """Old names with the new ones, those of base classes included."""
-        return {old: new for kind in reversed(cls.__mro__) for old, new in vars(kind).get("renamed", {}).items()}
+        return cls._every("renamed")
 
     @classmethod
-    def every_removed(cls) -> dict[str, tuple[Any, str]]:
-        """Removed fields, those of base classes included."""
-        return {name: what for kind in reversed(cls.__mro__) for name, what in vars(kind).get("removed", {}).items()}
-
-    @classmethod
-    def every_replaced(cls) -> dict[str, Mapping[Any, Mapping[str, Any]]]:
-        """Replaced fields, those of base classes included."""
-        return {name: how for kind in reversed(cls.__mro__) for name, how in vars(kind).get("replaced", {}).items()}
+    def _every(cls, declaration: str) -> dict[str, Any]:
+        """What this class and its base classes declare."""
+        return {name: how for kind in reversed(cls.__mro__) for name, how in vars(kind).get(declaration, {}).items()}
 
     @classmethod
     def updated(cls, table: Mapping[str, Any], what: str) -> dict[str, Any]:
         """A table under the names of today, in the same order; logs a note for each old name."""
         renamed = cls.every_renamed()
-        removed = cls.every_removed()
-        replaced = cls.every_replaced()
+        removed = cls._every("removed")
+        replaced = cls._every("replaced")
         found: dict[str, Any] = {}
         for name, value in table.items():
             if name in removed:
@@ -461,17 +456,6 @@ def refuse_odd_names(config: Mapping[str, Any], where: str = "config") -> None:
 
 def _is_bearable(name: str) -> bool:
     return 0 < len(name) <= LONGEST_NAME and name.isprintable()
-
-
-def at_most(limit: int, why: str) -> AfterValidator:
-    """A bound with its reason, for sizes that could never run."""
-
-    def check(value: int) -> int:
-        if value > limit:
-            raise ValueError(f"at most {limit:,}: {why}")
-        return value
-
-    return AfterValidator(check)
 
 
 def checked(model: type[M], values: Mapping[str, Any], what: str) -> M:
