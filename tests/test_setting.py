@@ -149,3 +149,18 @@ def test_the_old_name_of_a_knob_is_read_and_noted_once(caplog):
     with pytest.raises(ValueRefused, match="unknown knob 'deepness'"):
         Pond.of({"deepness": 3.0})
     assert "deepness" not in str(Lake.json_schema())
+
+
+class Sea(Pond):
+    replaced = Frozen({"deep": {True: {"depth": 9.0, "fish": "few"}, False: {"depth": 1.0}}})
+
+
+def test_a_knob_that_others_replaced_is_read_and_noted_once(caplog):
+    assert Sea.of({"deep": True}) == Sea.of({"depth": 9.0, "fish": "few"})
+    assert [record.message for record in caplog.records] == ["Sea: the knob deep is depth and fish now"]
+    assert Sea.of({"deep": False}) == Sea.of({"depth": 1.0})
+    assert list(Sea.updated({"deep": None}, "leave")) == ["depth", "fish"]
+    with pytest.raises(ValueRefused, match="deep is depth and fish now, and fish is given too; leave deep out"):
+        Sea.of({"deep": True, "fish": "few"})
+    with pytest.raises(ValueRefused, match="depth = 'very' is not allowed"):
+        Sea.of({"deep": "very"})

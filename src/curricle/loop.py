@@ -15,27 +15,39 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from curricle.agent import Agent
 from curricle.designer import Designer
 from curricle.errors import AgentError, DesignerError, ValueRefused
-from curricle.records import Cycle, Design, Exchange, Frozen, Options, Outcome, Scores, Trained, at_most
+from curricle.records import Cycle, Design, Exchange, Frozen, Options, Outcome, Scores, Trained
 from curricle.run import Run, Step
 from curricle.seeds import TESTS, derive, for_test
 from curricle.tracking.watcher import Watcher
 from curricle.world import World
 
-Budget = Annotated[int, at_most(10**12, "at a million a second it would take eleven days")]
+
+def _at_most(limit: int, why: str) -> AfterValidator:
+    """A bound with its reason, for sizes that could never run."""
+
+    def check(value: int) -> int:
+        if value > limit:
+            raise ValueError(f"at most {limit:,}: {why}")
+        return value
+
+    return AfterValidator(check)
+
+
+Budget = Annotated[int, _at_most(10**12, "at a million a second it would take eleven days")]
 
 
 class Schedule(Options):
     """How much of what; budgets are in the agent's unit (steps, or rollouts of tasks). Defaults: EnvGen in Crafter."""
 
-    cycles: Annotated[int, at_most(1_000_000, "each takes a second at least")] = Field(
+    cycles: Annotated[int, _at_most(1_000_000, "each takes a second at least")] = Field(
         4, ge=0, description="How often designs are made and adapted."
     )
-    designs: Annotated[int, at_most(10_000, "each is practised in an environment of its own")] = Field(
+    designs: Annotated[int, _at_most(10_000, "each is practised in an environment of its own")] = Field(
         4, ge=1, description="Designs a cycle."
     )
     per_cycle: Budget = Field(240_000, ge=0, description="Practice a cycle, designed and original together.")
@@ -44,7 +56,7 @@ class Schedule(Options):
     test_seeds: int = Field(
         12, ge=1, le=TESTS, description="Seeds the agent is tested on; the same in every cycle and every run."
     )
-    test_episodes: Annotated[int, at_most(1_000_000, "all are played at every test")] = Field(
+    test_episodes: Annotated[int, _at_most(1_000_000, "all are played at every test")] = Field(
         1, ge=1, description="Test episodes (or tasks) a seed."
     )
     save_every: Budget = Field(

@@ -80,8 +80,8 @@ class Record(BaseModel):
 class OldNames(BaseModel):
     """A declaration whose fields may get other names or go away.
 
-    Configs and run folders that still have an old name stay readable: declare it in `renamed` or `removed`. Subclasses
-    inherit the declarations and may add their own.
+    Configs and run folders that still have an old name stay readable: declare it in `renamed`, `removed` or `replaced`.
+    Subclasses inherit the declarations and may add their own.
     """
 
     _noun: ClassVar[str]
@@ -90,22 +90,25 @@ class OldNames(BaseModel):
     """Old name of a field -> its name now."""
     removed: ClassVar[Mapping[str, tuple[Any, str]]] = Frozen()
     """Name of a field that is gone -> the value that changes nothing, and what to do about any other value."""
+    replaced: ClassVar[Mapping[str, Mapping[Any, Mapping[str, Any]]]] = Frozen()
+    """Name of a field that is gone -> each value that it had, with the fields of today that say the same."""
 
     @classmethod
     def every_renamed(cls) -> dict[str, str]:
         """Old names with the new ones, those of base classes included."""
-        return {old: new for kind in reversed(cls.__mro__) for old, new in vars(kind).get("renamed", {}).items()}
+        return cls._every("renamed")
 
     @classmethod
-    def every_removed(cls) -> dict[str, tuple[Any, str]]:
-        """Removed fields, those of base classes included."""
-        return {name: what for kind in reversed(cls.__mro__) for name, what in vars(kind).get("removed", {}).items()}
+    def _every(cls, declaration: str) -> dict[str, Any]:
+        """What this class and its base classes declare."""
+        return {name: how for kind in reversed(cls.__mro__) for name, how in vars(kind).get(declaration, {}).items()}
 
     @classmethod
     def updated(cls, table: Mapping[str, Any], what: str) -> dict[str, Any]:
         """A table under the names of today, in the same order; logs a note for each old name."""
         renamed = cls.every_renamed()
-        removed = cls.every_removed()
+        removed = cls._every("removed")
+        replaced = cls._every("replaced")
         found: dict[str, Any] = {}
         for name, value in table.items():
             if name in removed:
@@ -124,6 +127,13 @@ class OldNames(BaseModel):
                     )
                 cls._note(f"{what}: the {cls._noun} {name} is called {new} now")
                 found[new] = value
+            elif name in replaced:
+                today = _said_today(replaced[name], value)
+                names = " and ".join(today)
+                if both := [new for new in today if new in table or new in found]:
+                    raise ValueRefused(f"{what}: {name} is {names} now, and {both[0]} is given too; leave {name} out")
+                cls._note(f"{what}: the {cls._noun} {name} is {names} now")
+                found |= today
             else:
                 found[name] = value
         return found
@@ -132,6 +142,14 @@ class OldNames(BaseModel):
     def _note(cls, text: str) -> None:
         """Log that an old name was read."""
         LOG.warning("%s", text)
+
+
+def _said_today(values: Mapping[Any, Mapping[str, Any]], value: object) -> dict[str, Any]:
+    """The fields that say what a value of a replaced one said; a value it never had is left for them to refuse."""
+    for old, fields in values.items():
+        if type(old) is type(value) and old == value:
+            return dict(fields)
+    return {name: value for fields in values.values() for name in fields}
 
 
 class Options(OldNames, Record):
@@ -438,17 +456,6 @@ def refuse_odd_names(config: Mapping[str, Any], where: str = "config") -> None:
 
 def _is_bearable(name: str) -> bool:
     return 0 < len(name) <= LONGEST_NAME and name.isprintable()
-
-
-def at_most(limit: int, why: str) -> AfterValidator:
-    """A bound with its reason, for sizes that could never run."""
-
-    def check(value: int) -> int:
-        if value > limit:
-            raise ValueError(f"at most {limit:,}: {why}")
-        return value
-
-    return AfterValidator(check)
 
 
 def checked(model: type[M], values: Mapping[str, Any], what: str) -> M:

@@ -54,7 +54,8 @@ class Span(BaseModel):
 class Setting(OldNames):
     """The base of every world's knobs; rules that span several knobs are `model_validator`s of the subclass.
 
-    A knob that gets another name stays readable in old configs and run folders: declare it in `renamed`.
+    A knob that gets another name stays readable in old configs and run folders: declare it in `renamed`. Where its
+    values change too, or several knobs take its place, declare in `replaced` what each value is today.
     """
 
     _noun = "knob"

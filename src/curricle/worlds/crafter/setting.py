@@ -6,12 +6,13 @@ are those of EnvGen's table. The noise masks are stock Crafter's, except for "ve
 """
 
 import functools
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
+from curricle.records import Frozen
 from curricle.setting import Setting, knob
 from curricle.worlds.crafter.game import rules as r
 from curricle.worlds.crafter.game.state import KNOBS, SIDE
@@ -20,6 +21,18 @@ Rarity = Literal["very common", "common", "rare"]
 Crowd = Literal["none", "few", "normal", "many"]
 _NEVER: Final = 2.0
 """A bar that no draw exceeds."""
+_RIPE: Final = r.RIPE_AFTER + 1
+
+
+def _distance(thing: str) -> Any:
+    """The knob that says how far from the start a thing stands."""
+    return knob(
+        r.OFF,
+        f"Steps from the start to {thing}: 0 beside the player, {r.OFF} puts none there.",
+        ge=0,
+        le=r.OFF,
+        harder="up",
+    )
 
 
 class CrafterSetting(Setting):
@@ -58,9 +71,39 @@ class CrafterSetting(Setting):
     start_wood_sword: int = knob(0, "Wood sword at the start.", ge=0, le=1, harder="down")
     start_stone_sword: int = knob(0, "Stone sword at the start.", ge=0, le=1, harder="down")
     start_iron_sword: int = knob(0, "Iron sword at the start.", ge=0, le=1, harder="down")
-    table_nearby: bool = knob(False, "A table stands near the start.", harder="down")
-    furnace_nearby: bool = knob(False, "A furnace stands near the start.", harder="down")
-    plant_nearby: bool = knob(False, "A ripe plant stands near the start.", harder="down")
+    table_distance: int = _distance("a table")
+    furnace_distance: int = _distance("a furnace, beside the table if there is one at a like distance")
+    plant_distance: int = _distance("a plant")
+    water_distance: int = _distance("a pond of one cell")
+    coal_distance: int = _distance("coal, in any biome")
+    iron_distance: int = _distance("iron, in any biome")
+    diamond_distance: int = _distance("a diamond, in any biome")
+    ore_count: int = knob(1, "Blocks of each ore that has a distance.", ge=1, le=9, harder="down")
+    plant_age: int = knob(
+        0, "Age in steps of the plant that has a distance: 0 just planted, 301 ripe.", ge=0, le=_RIPE, harder="down"
+    )
+    plant_safe: bool = knob(
+        False, "No creature harms a plant, neither this one nor one of the player's.", harder="down"
+    )
+    already_done: int = knob(
+        0,
+        "Skills that count as done before and earn nothing: 1 gathering and table, 2 also wood tools, 3 also stone and "
+        "coal, 4 also stone tools and furnace, 5 also iron, 6 also iron tools.",
+        ge=0,
+        le=len(r.STAGES),
+        harder="up",
+    )
+
+    replaced = Frozen(
+        {
+            "table_nearby": {True: {"table_distance": 2}, False: {"table_distance": r.OFF}},
+            "furnace_nearby": {True: {"furnace_distance": 2}, False: {"furnace_distance": r.OFF}},
+            "plant_nearby": {
+                True: {"plant_distance": 1, "plant_age": _RIPE},
+                False: {"plant_distance": r.OFF, "plant_age": 0},
+            },
+        }
+    )
 
     @model_validator(mode="after")
     def _no_contradictions(self) -> Self:
@@ -81,6 +124,26 @@ class CrafterSetting(Setting):
                 )
         if self.biome == "beaches" and self.water in ("none", "scarce"):
             raise ValueError(f"biome = 'beaches' is made of water; water = {self.water!r} contradicts it")
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_for_what_is_off(self) -> Self:
+        """Refuse knobs of things near the start where these things are not there."""
+        if self.water == "none" and self.water_distance != r.OFF:
+            raise ValueError(
+                f"water_distance = {self.water_distance} contradicts water = 'none'; "
+                f"use water_distance = {r.OFF}, or water = 'scarce'"
+            )
+        if self.plant_age and self.plant_distance == r.OFF:
+            raise ValueError(
+                f"plant_age = {self.plant_age} needs a plant near the start, and plant_distance = {r.OFF} is none; "
+                f"use a plant_distance from 0 to {r.OFF - 1}, or plant_age = 0"
+            )
+        if self.ore_count > 1 and self.coal_distance == self.iron_distance == self.diamond_distance == r.OFF:
+            raise ValueError(
+                f"ore_count = {self.ore_count} needs an ore near the start; "
+                f"use a coal_distance, iron_distance or diamond_distance from 0 to {r.OFF - 1}, or ore_count = 1"
+            )
         return self
 
 
@@ -124,9 +187,13 @@ def knobs_of(setting: CrafterSetting) -> NDArray[np.void]:
         k[f"{name}_rate"] = rate
         k[f"{name}_bar"] = _scaled_bar(bar, rate)
     k["pond"] = setting.water != "none" and (setting.biome != "natural" or setting.water != "normal")
-    k["near_table"] = setting.table_nearby
-    k["near_furnace"] = setting.furnace_nearby
-    k["near_plant"] = setting.plant_nearby
+    k["distances"] = [getattr(setting, f"{thing}_distance") for thing in r.NEARBY]
+    k["ore_count"] = setting.ore_count
+    k["plant_age"] = setting.plant_age
+    k["plant_safe"] = setting.plant_safe
+    for stage in r.STAGES[: setting.already_done]:
+        for name in stage:
+            k["done"][r.ACHIEVEMENTS.index(name)] = True
     for index, item in enumerate(r.ITEMS):
         k["start_items"][index] = getattr(setting, item if index <= r.ENERGY else f"start_{item}")
     numbers.flags.writeable = False

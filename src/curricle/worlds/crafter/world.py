@@ -18,7 +18,7 @@ from curricle.records import Frozen, Skill
 from curricle.setting import Setting as AnySetting
 from curricle.world import VectorWorld
 from curricle.worlds.crafter.env import CrafterVector
-from curricle.worlds.crafter.game.rules import ACHIEVEMENTS, ACTIONS
+from curricle.worlds.crafter.game.rules import ACHIEVEMENTS, ACTIONS, RIPE_AFTER
 from curricle.worlds.crafter.setting import CrafterSetting
 
 GUIDE = """
@@ -44,8 +44,14 @@ comes beside it; only then it is food.
 
 **Waking up** is credited when sleep ends because energy is full again; an attack ends sleep without credit.
 
+**Near the start.** A table, a furnace, a plant, water and blocks of ore can stand so many steps from the start, in any
+biome: `iron_distance` = 0 is beside the player, 8 a short walk, 9 leaves iron to the landscape. Together with what is
+in the inventory this makes every link of a chain easy or hard: first everything in hand, then ore beside the table,
+then farther away, then a table of the player's own. A plant of an age between 0 and 301 ripens while the player waits.
+
 Each skill counts once an episode. What is handed out at the start, in the inventory or on the map, earns no skill by
 itself: a pickaxe in the inventory opens the way to stone, but `make_wood_pickaxe` still has to be made.
+`already_done` takes early skills out of the count: they earn nothing, so that practice goes to those that come next.
 """.strip()
 
 
@@ -58,11 +64,21 @@ _TREE = {
         "collect_coal", "make_wood_pickaxe", biome="mountain", coal="very common", start_wood_pickaxe=1
     ),
     "collect_diamond": _skill(
-        "collect_diamond", "make_iron_pickaxe", biome="mountain", diamond="very common", start_iron_pickaxe=1
+        *("collect_diamond", "make_iron_pickaxe"),
+        biome="mountain",
+        diamond="very common",
+        start_iron_pickaxe=1,
+        diamond_distance=2,
+        ore_count=3,
     ),
     "collect_drink": _skill("collect_drink", biome="beaches", water="plenty", drink=5),
     "collect_iron": _skill(
-        "collect_iron", "make_stone_pickaxe", biome="mountain", iron="very common", start_stone_pickaxe=1
+        *("collect_iron", "make_stone_pickaxe"),
+        biome="mountain",
+        iron="very common",
+        start_stone_pickaxe=1,
+        iron_distance=2,
+        ore_count=3,
     ),
     "collect_sapling": _skill("collect_sapling", biome="grassland", tree="rare", peaceful=True),
     "collect_stone": _skill("collect_stone", "make_wood_pickaxe", biome="mountain", start_wood_pickaxe=1),
@@ -70,37 +86,47 @@ _TREE = {
     "defeat_skeleton": _skill("defeat_skeleton", biome="mountain", skeleton="many", start_iron_sword=1),
     "defeat_zombie": _skill("defeat_zombie", biome="grassland", zombie="many", start_iron_sword=1),
     "eat_cow": _skill("eat_cow", biome="grassland", cow="many", food=5),
-    "eat_plant": _skill("eat_plant", "place_plant", plant_nearby=True, peaceful=True, cow="none", start_sapling=2),
+    "eat_plant": _skill(
+        *("eat_plant", "place_plant"),
+        plant_distance=1,
+        plant_age=RIPE_AFTER + 1,
+        plant_safe=True,
+        peaceful=True,
+        cow="none",
+        start_sapling=2,
+    ),
     "make_iron_pickaxe": _skill(
         *("make_iron_pickaxe", "place_table", "place_furnace", "collect_coal", "collect_iron"),
-        start_wood=3,
-        start_coal=2,
-        start_iron=2,
-        table_nearby=True,
-        furnace_nearby=True,
+        start_wood=9,
+        start_stone=9,
+        start_coal=9,
+        start_iron=9,
+        table_distance=2,
+        furnace_distance=2,
     ),
     "make_iron_sword": _skill(
         *("make_iron_sword", "place_table", "place_furnace", "collect_coal", "collect_iron"),
-        start_wood=3,
-        start_coal=2,
-        start_iron=2,
-        table_nearby=True,
-        furnace_nearby=True,
+        start_wood=9,
+        start_stone=9,
+        start_coal=9,
+        start_iron=9,
+        table_distance=2,
+        furnace_distance=2,
     ),
     "make_stone_pickaxe": _skill(
         *("make_stone_pickaxe", "place_table", "collect_stone"),
         start_wood=3,
         start_stone=3,
-        table_nearby=True,
+        table_distance=2,
     ),
     "make_stone_sword": _skill(
         *("make_stone_sword", "place_table", "collect_stone"),
         start_wood=3,
         start_stone=3,
-        table_nearby=True,
+        table_distance=2,
     ),
-    "make_wood_pickaxe": _skill("make_wood_pickaxe", "place_table", start_wood=3, table_nearby=True),
-    "make_wood_sword": _skill("make_wood_sword", "place_table", start_wood=3, table_nearby=True),
+    "make_wood_pickaxe": _skill("make_wood_pickaxe", "place_table", start_wood=3, table_distance=2),
+    "make_wood_sword": _skill("make_wood_sword", "place_table", start_wood=3, table_distance=2),
     "place_furnace": _skill("place_furnace", "collect_stone", start_stone=9),
     "place_plant": _skill("place_plant", "collect_sapling", biome="grassland", start_sapling=5),
     "place_stone": _skill("place_stone", "collect_stone", start_stone=5),

@@ -122,8 +122,10 @@ def update_arrow(s: Any, slot: int) -> None:
 
 @kernel
 def update_plant(s: Any, slot: int) -> None:
-    """Plants grow; a creature beside one eats at it."""
+    """Plants grow; a creature beside one eats at it, unless the setting makes plants safe."""
     s.grown[slot] += 1
+    if s.knobs.plant_safe:
+        return
     for way in range(4):
         x = s.x[slot] + r.DX[way]
         y = s.y[slot] + r.DY[way]

@@ -113,6 +113,20 @@ WALKABLE: Final = np.array([m in ("grass", "path", "sand") for m in MATERIALS])
 PLAYER_WALKABLE: Final = np.array([m in ("grass", "path", "sand", "lava") for m in MATERIALS])
 ARROW_WALKABLE: Final = np.array([m in ("grass", "path", "sand", "water", "lava") for m in MATERIALS])
 
+NEARBY: Final = ("table", "furnace", "plant", "water", "coal", "iron", "diamond")
+"""What a setting can put near the start, in the order in which it is put there."""
+OFF: Final = 9
+"""The distance that stands for not at all."""
+STAGES: Final = (
+    ("collect_wood", "collect_sapling", "collect_drink", "eat_cow", "place_plant", "place_table", "wake_up"),
+    ("make_wood_pickaxe", "make_wood_sword"),
+    ("collect_stone", "collect_coal", "place_stone"),
+    ("make_stone_pickaxe", "make_stone_sword", "place_furnace"),
+    ("collect_iron",),
+    ("make_iron_pickaxe", "make_iron_sword"),
+)
+"""The way along the skill tree to the diamond: what a setting can count as done, stage by stage."""
+
 VIEW_X: Final = 9
 VIEW_Y: Final = 7
 """The part of the map an agent sees, in cells; two more rows below it show the inventory."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from curricle.worlds.crafter.game.rules import ACHIEVEMENTS, CHUNK, ITEMS
+from curricle.worlds.crafter.game.rules import ACHIEVEMENTS, CHUNK, ITEMS, NEARBY
 
 SIDE: Final = 64
 """Side of the largest world; smaller ones use the corner at the origin."""
@@ -92,9 +92,11 @@ _KNOBS = [
     ("zombie_rate", "f8"),
     ("skeleton_rate", "f8"),
     ("pond", "?"),  # dig water near the start where there is none
-    ("near_table", "?"),
-    ("near_furnace", "?"),
-    ("near_plant", "?"),
+    ("distances", "i4", len(NEARBY)),  # steps from the start to what stands near, OFF where nothing does
+    ("ore_count", "i4"),  # blocks of each ore that stands near
+    ("plant_age", "i4"),
+    ("plant_safe", "?"),
+    ("done", "u1", len(ACHIEVEMENTS)),  # skills that earn nothing, as if unlocked before the start
     ("start_items", "i4", len(ITEMS)),
 ]
 

@@ -119,7 +119,7 @@ def step(s: Any, action: int, daylight: NDArray[np.float64]) -> float:
     s.last_health = s.inventory[r.HEALTH]
     unlocked = False
     for i in range(len(r.ACHIEVEMENTS)):
-        if s.achievements[i] > 0 and not s.unlocked[i]:
+        if s.achievements[i] > 0 and not s.unlocked[i] and not s.knobs.done[i]:
             s.unlocked[i] = 1
             unlocked = True
     return reward + 1.0 if unlocked else reward

@@ -21,7 +21,7 @@ def describe(s: Any) -> str:
     light = "day" if s["daylight"] >= 0.5 else "night"
     vitals = ", ".join(f"{r.ITEMS[i]} {s['inventory'][i]}" for i in range(r.ENERGY + 1))
     held = [f"{_plain(r.ITEMS[i])} {s['inventory'][i]}" for i in range(r.SAPLING, len(r.ITEMS)) if s["inventory"][i]]
-    done = [name for name, yes in zip(r.ACHIEVEMENTS, s["unlocked"], strict=True) if yes]
+    done = [name for name, yes in zip(r.ACHIEVEMENTS, s["unlocked"] | s["knobs"]["done"], strict=True) if yes]
     lines = [
         f"Step {s['step']}, {light}. You are {state}, facing {_WAYS[facing]}: {ahead}.",
         f"You see: {'; '.join(_nearest(s)) or 'nothing'}.",
