@@ -1,8 +1,8 @@
 """Does co-evolution teach what the agent never learns alone? GenEnv on chains, against its ablations.
 
     python experiments/coevolution/study.py run --processes 2            # the runs that results.jsonl lacks
-    python experiments/coevolution/study.py run --scarce --seeds 10-14    # 20 tasks of the original and no more
-    python experiments/coevolution/study.py run --arms alpha=0.25 alpha=0.75 soft kl=0 kl=0.1 rate=1e-4 rate=1e-3
+    python experiments/coevolution/study.py run --scarce --seeds 10-14  # 20 tasks of the original and no more
+    python experiments/coevolution/study.py run --out VARIANTS.jsonl --arms alpha=0.25 paper genenv=soft kl=0.3
     python experiments/coevolution/study.py --summary [--scarce]         # the tables, from the data that are here
     python experiments/coevolution/study.py picture [--out PNG]
     python experiments/coevolution/study.py demo                         # `make genenv`: one seed, two arms, minutes

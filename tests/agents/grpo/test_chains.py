@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.grpo_agents import agent as letters
+from helpers.grpo_agents import scripted
 from helpers.skips import skip_without
 from helpers.sweep import quiet
-from helpers.tiny_model import Pick, tiny
 
 from curricle.agents.grpo import GRPO
 from curricle.errors import AgentError, ValueRefused
@@ -63,7 +62,7 @@ def test_practice_leaves_garbage_collection_as_it_was():
     assert gc.get_freeze_count() == 0
 
 
-def test_an_entropy_bonus_alone_changes_nothing():
+def test_an_entropy_bonus_alone_changes_nothing(monkeypatch):
     """Nothing of level 6 is solved at first, so there is no signal."""
     one = agent(6, entropy_coef=0.1)
     before = one.causal.arrays()
@@ -73,9 +72,12 @@ def test_an_entropy_bonus_alone_changes_nothing():
     after = one.causal.arrays()
     assert all(np.array_equal(before[name], after[name]) for name in before if name.startswith("weight/"))
     assert not one.trainer.has_signal
-    other = letters(Pick(), model=tiny(0.5), group_size=8, tasks_per_update=4, microbatch_size=32, max_tokens=1)
-    other.practise([other.world.unaltered()], 32, seed=1, report=quiet)
-    assert other.trainer.has_signal
+    right = one.world.tasks(one.world.setting({"level": 6}), 1, 0)
+    scripted(one, *["0" * 6] * 3, *one.world.solution(right[0]))
+    monkeypatch.setattr(one.task_world, "draw", lambda setting, n, seed: right * n)
+    one.practise([one.world.unaltered()], 16, seed=1, report=quiet)
+    assert one.trainer.has_signal, "one of four attempts is right"
+    assert not np.array_equal(after["weight/lm_head.weight"], one.causal.arrays()["weight/lm_head.weight"])
 
 
 def test_solutions_of_several_settings_are_imitated_in_equal_shares():
