@@ -19,8 +19,8 @@ ARMS = {
     "genenv": "the environment policy learns",
     "policy": "numbers in the designer's seat: a distribution over levels that learns by the same reward",
 }
-VARIANTS = ("alpha=X", "kl=X", "rate=X", "share=X", "paper", "genenv=soft", "agent_only=soft")
-"""Other settings of the environment policy, and rewards for some right results."""
+VARIANTS = ("alpha=X", "kl=X", "rate=X", "share=X", "paper", "genenv=soft", "agent_only=soft", "random-entropy=X")
+"""Other settings of the environment policy, rewards for some right results, and `random` with another bonus."""
 LEVEL_DESIGNS = 16
 """Designs a cycle where a design is a level."""
 SCARCE = {"base": 20, "examples": 4}
@@ -55,6 +55,10 @@ def make_config(arm: str, seed: int, cycles: int, scarce: bool, changes: Sequenc
         case ["random"]:
             plain["designer"] = {"id": "random"}
             plain["schedule"]["designs"] = LEVEL_DESIGNS
+        case ["random-entropy", value]:
+            plain["designer"] = {"id": "random"}
+            plain["schedule"]["designs"] = LEVEL_DESIGNS
+            plain["agent"]["entropy_coef"] = float(value)
         case ["policy"]:
             plain["designer"] = {"id": "policy"}
             plain["schedule"]["designs"] = LEVEL_DESIGNS

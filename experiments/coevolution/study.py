@@ -1,7 +1,7 @@
 """Does co-evolution teach what the agent never learns alone? GenEnv on chains, against its ablations.
 
     python experiments/coevolution/study.py run --processes 2            # the runs that results.jsonl lacks
-    python experiments/coevolution/study.py run --scarce --seeds 10-14  # 20 tasks of the original and no more
+    python experiments/coevolution/study.py run --scarce --seeds 20-24  # 20 tasks of the original and no more
     python experiments/coevolution/study.py run --out VARIANTS.jsonl --arms alpha=0.25 paper genenv=soft kl=0.3
     python experiments/coevolution/study.py --summary [--scarce]         # the tables, from the data that are here
     python experiments/coevolution/study.py picture [--out PNG]
@@ -144,7 +144,7 @@ def main(words: Sequence[str] | None = None) -> None:
         one.add_argument("--processes", type=int, default=2 if name == "demo" else 1)
         if name == "run":
             one.add_argument("--arms", nargs="+", default=list(ARMS), metavar="ARM")
-            one.add_argument("--seeds", type=seeds, default=list(range(10, 20)), metavar="10-19")
+            one.add_argument("--seeds", type=seeds, default=list(range(20, 30)), metavar="20-29")
         else:
             one.add_argument("--seed", type=int, default=0)
         if name == "one":
