@@ -43,17 +43,9 @@ def arms(study):
 
 
 def test_every_arm_is_a_config_that_resolves(arms):
-    for name in [
-        *arms.ARMS,
-        "alpha=0.25",
-        "kl=0.1",
-        "rate=1e-4",
-        "share=0",
-        "genenv=soft",
-        "agent_only=soft",
-        "paper",
-        "random-entropy=0",
-    ]:
+    variants = ["alpha=0.25", "kl=0.1", "rate=1e-4", "share=0", "paper"]
+    variants += ["genenv=soft", "agent_only=soft", "random-entropy=0"]
+    for name in [*arms.ARMS, *variants]:
         for scarce in (False, True):
             plain = arms.make_config(name, 3, 5, scarce, [])
             resolved = config.resolve(plain)
