@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,11 @@ def final(line: Line, level: int = 6) -> float:
     return math.nan if None in rates else 100 * statistics.fmean(rates)
 
 
+def rungs(line: Line) -> float:
+    """How far up the ladder a run ended: success summed over the levels, from 0 to 6."""
+    return sum(final(line, level) for level in LEVELS) / 100
+
+
 def reached_at(line: Line, level: int) -> float:
     """Rollouts after which a level is reached for the first time; infinite if it never is."""
     rollouts = 0
@@ -63,11 +68,11 @@ def probability_of_improvement(better: Sequence[float], other: Sequence[float]) 
     return wins / (len(better) * len(other))
 
 
-def paired(better: Sequence[Line], other: Sequence[Line]) -> str:
-    """The gain at the target by seed, with its interval."""
-    ends = {line["seed"]: final(line) for line in other}
-    gains = [final(line) - ends[line["seed"]] for line in better if line["seed"] in ends]
-    return interval(gains) if gains else "-"
+def paired(better: Sequence[Line], other: Sequence[Line], measure: Callable[[Line], float]) -> str:
+    """The gain of one arm over another by seed, with its interval."""
+    ends = {line["seed"]: measure(line) for line in other}
+    gains = [measure(line) - ends[line["seed"]] for line in better if line["seed"] in ends]
+    return interval(gains) if gains and not any(math.isnan(gain) for gain in gains) else "-"
 
 
 def thousands(values: Sequence[float]) -> str:
@@ -92,18 +97,19 @@ def summary(lines: Sequence[Line], ours: str = "genenv") -> str:
         for level in (4, 5, 6):
             tested = mine[0]["tests"][0][level - 1] is not None
             reached.append(thousands([reached_at(line, level) for line in mine]) if tested else "-")
-        gain = "-"
-        chance = "-"
-        if ours in arms and name != ours:
-            gain = paired(arms[ours], mine)
-            ends = [final(line) for line in arms[ours]]
-            chance = f"{probability_of_improvement(ends, [final(line) for line in mine]):.2f}"
-        compared.append((name, *reached, gain, chance))
+        compared.append((name, *reached, *against(arms.get(ours, []), mine)))
         cost.append((name, *designer_columns(mine)))
     tables = [
         markdown(("arm", "seeds", "rollouts", *(f"level {level}" for level in LEVELS)), learnt),
         markdown(
-            ("arm", *(f"level {level} reached" for level in (4, 5, 6)), f"{ours} ahead by", "P(ahead)"),
+            (
+                "arm",
+                *(f"level {level} reached" for level in (4, 5, 6)),
+                "rungs",
+                f"{ours} ahead, rungs",
+                f"{ours} ahead, level 6",
+                "P(ahead)",
+            ),
             compared,
         ),
         markdown(
@@ -123,6 +129,18 @@ def summary(lines: Sequence[Line], ours: str = "genenv") -> str:
         ),
     ]
     return "\n\n".join(tables)
+
+
+def against(ours: Sequence[Line], mine: Sequence[Line]) -> tuple[str, ...]:
+    """How far up the ladder an arm came, and how far ours is ahead of it."""
+    heights = [rungs(line) for line in mine]
+    height = "-" if any(math.isnan(value) for value in heights) else interval(heights)
+    if not ours or mine is ours:
+        return height, "-", "-", "-"
+    chance = "-"
+    if height != "-":
+        chance = f"{probability_of_improvement([rungs(line) for line in ours], heights):.2f}"
+    return height, paired(ours, mine, rungs), paired(ours, mine, final), chance
 
 
 def percent(values: Sequence[float]) -> str:
@@ -175,22 +193,22 @@ def levels_table(lines: Sequence[Line]) -> str:
 
 
 def draw(lines: Sequence[Line], path: Path) -> None:
-    """Success at the target by rollouts; GenEnv's success at every level; and the levels of what its policy wrote."""
+    """How far up the ladder each arm came; GenEnv's success at every level; and the levels of what its policy wrote."""
     from matplotlib.figure import Figure
 
     arms = by_arm(lines)
     figure = Figure(figsize=(13, 3.6), layout="constrained")
-    target, levels, written = figure.subplots(1, 3)
+    height, levels, written = figure.subplots(1, 3)
     for name, mine in arms.items():
-        _draw_band(target, mine, 6, f"{name} ({len(mine)})")
-    target.set(title="all arms, level 6", xlabel="rollouts", ylabel="success in tests", ylim=(-0.02, 1.02))
-    target.legend(fontsize="small")
+        _draw_band(height, mine, tuple(LEVELS), f"{name} ({len(mine)})")
+    height.set(title="all arms", xlabel="rollouts", ylabel="success, summed over six levels", ylim=(-0.1, 6.1))
+    height.legend(fontsize="small")
     mine = arms.get("genenv", [])
     if mine:
         for level in LEVELS:
-            _draw_band(levels, mine, level, f"level {level}")
-        levels.set(title="genenv, every level", xlabel="rollouts", ylim=(-0.02, 1.02))
-        levels.legend(fontsize="small")
+            _draw_band(levels, mine, (level,), f"level {level}")
+        levels.set(title="genenv, every level", xlabel="rollouts", ylabel="success in tests", ylim=(-0.02, 1.02))
+        levels.legend(fontsize="small", loc="center left")
         shares = mean_shares(mine)
         spent = cumulated(mine[0]["rollouts"])[: len(shares)]
         written.stackplot(spent, *zip(*shares, strict=True), labels=[f"level {level}" for level in LEVELS])
@@ -198,12 +216,15 @@ def draw(lines: Sequence[Line], path: Path) -> None:
     figure.savefig(path, dpi=100)
 
 
-def _draw_band(axis: Any, mine: Sequence[Line], level: int, label: str) -> None:
-    """The mean over seeds, and from the lowest to the highest seed."""
-    runs = [[test[level - 1] for test in line["tests"]] for line in mine]
-    if any(None in run for run in runs):
-        return
-    by_test = list(zip(*[smoothed(run) for run in runs], strict=False))
+def _draw_band(axis: Any, mine: Sequence[Line], levels: Sequence[int], label: str) -> None:
+    """Success at some levels, summed: the mean over seeds, and from the lowest to the highest seed."""
+    runs = []
+    for line in mine:
+        rates = [[test[level - 1] for level in levels] for test in line["tests"]]
+        if any(None in of_test for of_test in rates):
+            return
+        runs.append(smoothed([sum(of_test) for of_test in rates]))
+    by_test = list(zip(*runs, strict=False))
     spent = cumulated(mine[0]["rollouts"])[: len(by_test)]
     axis.plot(spent, [statistics.fmean(values) for values in by_test], label=label)
     axis.fill_between(spent, [min(values) for values in by_test], [max(values) for values in by_test], alpha=0.12)
