@@ -32,6 +32,13 @@ PAPER = {"band": "strict", "strength": 1.0, "initial_share": 0.0}
 """The filter and the weights of GenEnv's paper, and no exploration but its own."""
 
 
+def make_scarce(plain: dict[str, Any]) -> None:
+    """Leave few tasks of the original, which half of the practice is in."""
+    plain["world"].update(SCARCE)
+    plain["schedule"]["ratio"] = "1:1"
+    plain["schedule"]["designs"] = SCARCE_DESIGNS
+
+
 def make_config(arm: str, seed: int, cycles: int, scarce: bool, changes: Sequence[str]) -> dict[str, Any]:
     """The config of one arm."""
     plain = config.override(config.load(str(BASE)), changes)
@@ -39,9 +46,7 @@ def make_config(arm: str, seed: int, cycles: int, scarce: bool, changes: Sequenc
     if cycles:
         plain["schedule"]["cycles"] = cycles
     if scarce:
-        plain["world"].update(SCARCE)
-        plain["schedule"]["ratio"] = "1:1"
-        plain["schedule"]["designs"] = SCARCE_DESIGNS
+        make_scarce(plain)
     language = {key: value for key, value in plain["designer"].items() if key != "id"}
     match arm.split("="):
         case ["agent_only", "soft"]:
