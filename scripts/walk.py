@@ -152,6 +152,8 @@ def record(config: dict[str, Any], scratch: Path) -> dict[str, str]:
 
     propose = Loop.propose
     learn = Loop.learn
+    hook = sys.getprofile()  # scripts/entered.py may listen, too
+    thread_hook = threading.getprofile()
 
     def begin_to_record(self: Loop, cycle: int, *rest: Any) -> Any:
         if cycle == CYCLE:
@@ -161,8 +163,8 @@ def record(config: dict[str, Any], scratch: Path) -> dict[str, str]:
 
     def end_recording(self: Loop, cycle: int, *rest: Any) -> None:
         learn(self, cycle, *rest)
-        sys.setprofile(None)
-        threading.setprofile(None)
+        sys.setprofile(hook)
+        threading.setprofile(thread_hook)
 
     Loop.propose = begin_to_record  # type: ignore[method-assign, assignment]
     Loop.learn = end_recording  # type: ignore[method-assign, assignment]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from helpers.pages import blocks
 from helpers.paths import ROOT
+from helpers.skips import skip_without
 from helpers.tiny_model import tiny
 from typer.main import get_command
 
@@ -227,6 +228,7 @@ def test_gains_are_measured_from_any_arm(script):
 
 
 def test_the_picture_shows_the_arms_there_are(script, tmp_path):
+    skip_without("plots")
     script(SUMS, "picture", "--out", str(tmp_path / "a.png"))
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(SystemExit, match="has no arm 'teacher'; it has: agent_only, alpha="):
